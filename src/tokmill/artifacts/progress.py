@@ -90,6 +90,18 @@ def warnings_to(say: Callable[[str], None], count: Count | None = None) -> Itera
         logger.setLevel(level)
 
 
+@contextlib.contextmanager
+def without_warnings() -> Iterator[None]:
+    """What is logged meanwhile is said to nobody."""
+    logger = logging.getLogger(LOGGER)
+    handlers, logger.handlers = logger.handlers, [logging.NullHandler()]
+    propagates, logger.propagate = logger.propagate, False
+    try:
+        yield
+    finally:
+        logger.handlers, logger.propagate = handlers, propagates
+
+
 class _Saying(logging.Handler):
     def __init__(self, say: Callable[[str], None], count: Count | None) -> None:
         super().__init__()
@@ -105,6 +117,7 @@ class _Saying(logging.Handler):
 
 
 JOURNAL = "journal.json"
+ESTIMATE = "estimate.json"  # beside it: what was estimated of a run (tokmill.pipeline.estimate)
 _EVERY_SECONDS = 1.0  # a task may take milliseconds; who looks sees no more than this anyway
 
 

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from tokmill.adhoc import subset
 from tokmill.artifacts.manifest import MANIFEST, RECEIPTS, STALE_MANIFEST, FileEntry, load_manifest
-from tokmill.artifacts.progress import JOURNAL
+from tokmill.artifacts.progress import ESTIMATE, JOURNAL
 from tokmill.artifacts.step import Artifact
 from tokmill.artifacts.tombstones import PENDING_FILE
 from tokmill.audit.proofs import (
@@ -85,7 +85,7 @@ def _objects(
 T = TypeVar("T")
 
 # Made from a run, beside it: no artifact needs them, and each can be made again.
-_BESIDE = ("report.html", "report.json", "DATACARD.md", "croissant.json", JOURNAL, LOCK)
+_BESIDE = ("report.html", "report.json", "DATACARD.md", "croissant.json", ESTIMATE, JOURNAL, LOCK)
 
 
 def verify(

@@ -23,6 +23,7 @@ from tokmill.cli.console import (
     verb,
     with_progress,
 )
+from tokmill.cli.estimate import render_estimate
 from tokmill.cli.source_options import ANY_DIRECTORY, ANY_FILE, FILE, out_option, workers_option
 from tokmill.errors import plural
 from tokmill.recipe.examples import STAND_IN
@@ -263,16 +264,21 @@ def run_command(as_json: bool, **options: Any) -> None:
     answer(with_progress("run", options), as_json, _render_run)
 
 
-@click.command("plan", epilog="Example: tokmill plan recipe.yaml")
+@click.command("plan", epilog="Examples: tokmill plan recipe.yaml; tokmill plan recipe.yaml --estimate")
 @_recipe
 @_out
 @_set
 @_until
+@click.option(
+    "--estimate",
+    is_flag=True,
+    help="Run it in miniature, over some of the documents, and tell what a run from nothing will come to.",
+)
 @verb
 def plan_command(as_json: bool, **options: Any) -> None:
     """Show the steps of RECIPE, which are up to date, and why the others are not."""
     with open_progress() as progress, warnings_to(progress.say):
-        plan = tokmill.plan(**options)
+        plan = tokmill.plan(**options, progress=progress)
     answer(plan, as_json, _render_plan)
 
 
@@ -281,6 +287,8 @@ def _render_plan(plan: Plan) -> None:
         mark = "[yellow]run[/]" if reasons else "[green]  ✓[/]"
         told = ["back as it was before"] if name in plan.restored else reasons
         out.print(f"{mark} {escape(name):<26} {escape(few_reasons(told)) or 'up to date'}")
+    if plan.estimate is not None:
+        render_estimate(plan.estimate, plan.free_bytes)
 
 
 def _up_to_date(steps: int) -> str:

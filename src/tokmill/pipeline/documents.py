@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
@@ -203,16 +203,26 @@ def _refuse_unknown_codes(language: Language) -> None:
         )
 
 
-def source_steps(recipe: Recipe, source: Source, base: Path, out: Path, own: Sequence[str]) -> list[Step]:
+# of an estimate: some files of a source
+Choose = Callable[[str, list[InputFile]], list[InputFile]]
+
+
+def source_steps(
+    recipe: Recipe, source: Source, base: Path, out: Path, own: Sequence[str], choose: Choose | None = None
+) -> list[Step]:
     ingest_directory, clean_directory = out / "ingest" / source.name, out / "clean" / source.name
     if source.hub is not None:
         language = own_section("language", recipe, source) or recipe.language
         languages = language.keep if language else []
         found = _find_on_hub(source, source.hub, ingest_directory, languages, base, own)
+        if choose is not None:
+            found = found._replace(files=choose(source.name, found.files or []))
     else:
         files = list_source(source, base)
+        if choose is not None:
+            files = choose(source.name, files)
         digests = _input_digests(files, ingest_directory)
-        if source.corpus is not None:
+        if source.corpus is not None and choose is None:
             _check_listed(source.corpus, base, digests)
         found = _Found(files, digests, resolve_reading(source, files, base, own), None)
     cleaning = resolve_cleaning(recipe, source, base)

@@ -18,7 +18,7 @@ import msgspec
 
 from tokmill.artifacts.step import Step
 from tokmill.errors import RecipeError
-from tokmill.pipeline.documents import Own, dedup_step, source_steps
+from tokmill.pipeline.documents import Choose, Own, dedup_step, source_steps
 from tokmill.pipeline.tokens import build_steps, narrow_builds, text_steps, tokenizer_step
 from tokmill.recipe import (
     Dedup,
@@ -30,15 +30,18 @@ from tokmill.stages.tokens.encoding import FimOptions
 from tokmill.stages.tokens.stage import TokensExtra, TokensOptions
 
 
-def plan_steps(recipe: Recipe, base: Path, out: Path, own: Own | None = None) -> list[Step]:
+def plan_steps(
+    recipe: Recipe, base: Path, out: Path, own: Own | None = None, choose: Choose | None = None
+) -> list[Step]:
     """All steps in order. Reads the input listing and the first records; hashes files it has not seen.
 
-    `own`: by source, which of "source" and "domain" documents keep where their records say them.
+    `own`: by source, which of "source" and "domain" documents keep where their records say them. `choose`:
+    which of a source's files there are.
     """
     steps: list[Step] = []
     for source in recipe.sources:
         if not is_left_out(recipe, source):
-            steps += source_steps(recipe, source, base, out, (own or {}).get(source.name, ()))
+            steps += source_steps(recipe, source, base, out, (own or {}).get(source.name, ()), choose)
     documents = tuple(step.name for step in steps)
     if any(getattr(recipe.dedup, key) for key in Dedup.METHODS):
         steps.append(dedup_step(recipe.dedup, base, out, documents, own or {}))

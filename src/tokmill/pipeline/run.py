@@ -18,12 +18,22 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tokmill.artifacts.manifest import Json
+from msgspec import structs
+
+from tokmill.artifacts.manifest import MANIFEST, Json, fingerprint_of
 from tokmill.artifacts.progress import Progress, Silence, open_journal, warnings_to
 from tokmill.artifacts.step import Artifact, Step, remove_leftovers
 from tokmill.engines.local import EngineName, Resources, check_resources, parse_bytes
 from tokmill.pipeline.changes import reasons_of
 from tokmill.pipeline.documents import Own
+from tokmill.pipeline.estimate import (
+    Estimate,
+    estimate_run,
+    free_bytes,
+    load_estimate,
+    warn_of_disk,
+    write_estimate,
+)
 from tokmill.pipeline.examination import examine
 from tokmill.pipeline.plan import plan_steps, steps_until
 from tokmill.pipeline.run_manifest import Asked as Asked
@@ -35,6 +45,7 @@ from tokmill.recipe.file import Settings, Written, read_recipe
 from tokmill.recipe.setting import dotted
 from tokmill.sources.reading import write_objects
 from tokmill.stages.warnings import told_by_run
+from tokmill.storage.disk import make_directory
 from tokmill.storage.lease import open_lease
 from tokmill.storage.location import is_url, parse_url, refuse_squeezed_url
 
@@ -145,13 +156,18 @@ class Plan:
     recipe: str
     steps: dict[str, list[str]]
     restored: list[str]  # of those that would run: kept as they were before, and only to be brought back
+    estimate: Estimate | None = None  # of a run from nothing
+    free_bytes: int = 0  # on the disk of `out`
 
     def as_json(self) -> Json:
         steps = [
             {"step": name, "current": not reasons, "restored": name in self.restored, "reasons": reasons}
             for name, reasons in self.steps.items()
         ]
-        return {"recipe": self.recipe, "steps": steps}
+        told: Json = {"recipe": self.recipe, "steps": steps}
+        if self.estimate is not None:
+            told |= {"estimate": self.estimate.as_json(), "free_bytes": self.free_bytes}
+        return told
 
 
 def plan(
@@ -160,16 +176,27 @@ def plan(
     *,
     set: Settings = (),
     until: str | None = None,
+    estimate: bool = False,
+    progress: Progress | None = None,
 ) -> Plan:
-    """What `run` would do with the same arguments, and why."""
+    """What `run` would do with the same arguments, and why.
+
+    `estimate`: the recipe is run in miniature, over some of its documents, to tell what a run from nothing
+    will come to; the run then records what was estimated beside what it was."""
     written, base = read_recipe(recipe, set), base_of(recipe)
     directory = place_of(written, base, out)
     whole = examine(written, base, directory, until=until)
     with written_objects(whole, directory) as known:
         why = reasons_of(directory, whole.model_dump(mode="json"))
         reviewed = review_plan(steps_until(plan_steps(known, base, directory), until), why)
+        found = estimate_run(known, base, progress) if estimate else None
+    if found is not None:
+        found = structs.replace(found, recipe=fingerprint_of(whole.model_dump(mode="json")))
+        make_directory(directory)
+        write_estimate(directory, found)
     restored = [step.name for step, freshness in reviewed if freshness.previous is not None]
-    return Plan(whole.name, {step.name: freshness.reasons for step, freshness in reviewed}, restored)
+    steps = {step.name: freshness.reasons for step, freshness in reviewed}
+    return Plan(whole.name, steps, restored, found, free_bytes(directory) if found is not None else 0)
 
 
 def base_of(recipe: str | Path | Mapping[str, Any] | Recipe) -> Path:
@@ -284,6 +311,9 @@ def run_steps(
         )
         try:
             remove_leftovers(out)
+            estimate = load_estimate(out, asked.recipe)
+            if estimate is not None and not any((out / name).exists() for name in ("ingest", MANIFEST)):
+                warn_of_disk(estimate, out)
             every_step = plan()
             wanted = steps_until(every_step, until)
             journal.plan([step.name for step in wanted])
@@ -293,7 +323,11 @@ def run_steps(
                 asked,
                 every_step,
                 artifacts,
-                {**session.describe(), **({"set": asked.settings} if asked.settings else {})},
+                {
+                    **session.describe(),
+                    **({"set": asked.settings} if asked.settings else {}),
+                    **_compared(estimate, session, ran, skipped, time.monotonic() - started),
+                },
                 has_changed=bool(ran or session.restored),
                 keep=keep_previous,
             )
@@ -302,6 +336,17 @@ def run_steps(
     seconds = time.monotonic() - started - session.compiling_seconds
     warnings = told_by_run(artifacts, asked.recipe)
     return RunResult(asked.name, out, ran, skipped, seconds, artifacts, session.restored, warnings)
+
+
+def _compared(
+    estimate: Estimate | None, session: Session, ran: list[str], skipped: list[str], seconds: float
+) -> Json:
+    """How long the run took, and what was estimated of it, where it did all of its steps."""
+    if skipped or session.restored or not ran:
+        return {}
+    workers = session.describe()["workers"]
+    told = {"estimate": estimate.summary(workers)} if estimate is not None else {}
+    return {"seconds": round(seconds - session.compiling_seconds, 3), **told}
 
 
 def said_for_review(recipe: Recipe) -> Json | None:

@@ -83,6 +83,7 @@ def gather_facts(directory: str | Path) -> Json:
         "builds": builds,
         "texts": describe_texts(found),
         "pace": describe_pace(found),
+        "estimate": describe_estimate(found),
         "chain": describe_chain(found),
         "environment": describe_environment_of(found),
         "warnings": [
@@ -405,6 +406,24 @@ def describe_pace(found: Found) -> list[Json]:
             }
         )
     return rows
+
+
+def describe_estimate(found: Found) -> list[Json]:
+    """What was estimated before the run, and what it was; none where nothing was, or it was done in parts."""
+    environment: Json = found.root.environment if found.root is not None else {}
+    estimate: Json = environment.get("estimate", {})
+    split, tokens = found.artifacts.get("split"), found.artifacts.get("tokens")
+    actual = {
+        "documents": split.manifest.counts["kept"] if split is not None else None,
+        "tokens": sum(tokens.manifest.counts["tokens"].values()) if tokens is not None else None,
+        "bytes": sum(e.bytes for artifact in found.artifacts.values() for e in artifact.manifest.files),
+        "seconds": environment.get("seconds"),
+    }
+    return [
+        {"what": what, "estimated": estimate[what], "actual": actual[what]}
+        for what in actual
+        if what in estimate and actual[what] is not None
+    ]
 
 
 def _docs_through(group: list[Artifact]) -> int | None:

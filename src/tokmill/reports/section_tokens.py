@@ -72,7 +72,31 @@ def pace_section(facts: Json) -> Section:
     )
     head = ["Step", "", "time", "documents", "text", "rate", "written"]
     body = table(head, rows, 2) + f'<p class="meta">{shown(" · ".join(part for part in told if part))}</p>'
-    return Section("pace", "Pace", says, body)
+    return Section("pace", "Pace", says, body + _estimated(facts["estimate"]))
+
+
+def _estimated(compared: list[Json]) -> str:
+    """What `plan --estimate` said of the run before it was there."""
+    if not compared:
+        return ""
+    written = {"bytes": size, "seconds": seconds}
+    rows = []
+    for row in compared:
+        tell = written.get(row["what"], count)
+        estimated = row["estimated"] if isinstance(row["estimated"], list) else [row["estimated"]]
+        value, *bounds = (tell(round(one, 1) if tell is seconds else round(one)) for one in estimated)
+        off = row["estimated"][0] if isinstance(row["estimated"], list) else row["estimated"]
+        rows.append(
+            [
+                shown("disk" if row["what"] == "bytes" else row["what"]),
+                value,
+                " – ".join(bounds),
+                tell(row["actual"]),
+                f"{off / row['actual'] - 1:+.1%}" if row["actual"] else "–",
+            ]
+        )
+    head = ["Estimated before", "", "", "it was", "off by"]
+    return table(head, rows, 1)
 
 
 def chain_section(facts: Json) -> Section:

@@ -104,6 +104,14 @@ class HubOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     chosen: HubConfig | None = None
 
 
+class Part(msgspec.Struct, frozen=True):
+    """Of an estimate: some documents of the source, drawn evenly; its limits are as much smaller."""
+
+    share: Decimal  # of all documents of the source
+    drawn: Decimal  # of those that are read
+    seed: int
+
+
 class IngestOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A source of a recipe: all that can change a byte of its documents."""
 
@@ -115,6 +123,7 @@ class IngestOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     limit: LimitOptions | None
     sample: SampleOptions | None
     forgotten: str | None = None  # digest of what was taken down
+    part: Part | None = None  # None: all
 
 
 @dataclass(frozen=True)
@@ -125,6 +134,7 @@ class IngestExtra:
     forgotten: Path | None = None  # the list of what was taken down
     follower: Task[CleanOptions] | None = None  # cleaning in the same pass
     before: Manifest | None = None  # a takedown: the step as it was
+    stride: int = 1  # of an estimate: one chunk in so many is read
 
 
 IngestStep = Step[IngestOptions, IngestExtra]
@@ -144,6 +154,7 @@ class ReadOptions(TaskOptions, frozen=True):
     files: tuple[str, ...] | None = None  # threads: of the dump
     owners: tuple[int, ...] | None = None  # threads: per input the number of its file
     entries: tuple[Entry, ...] | None = None  # of a directory: the files of this part
+    part: Part | None = None
 
 
 def as_fact(span: Span | None) -> list[int | None] | None:
@@ -165,6 +176,7 @@ def reading_task(
             on_bad_record=asked.on_bad_record,
             sample=asked.sample if asked.sample and asked.sample.method == "hash" else None,
             room=None,
+            part=asked.part,
             **own,
         ),
         inputs=[*inputs, *forgotten_inputs(step), *hook_inputs(plugins_of(asked.reading))],

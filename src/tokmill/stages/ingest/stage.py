@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from tokmill.artifacts.manifest import Json, Receipt, add_counts, sum_counts
 from tokmill.artifacts.step import Artifact, Conduct, Input, Made, Outcome, Stage, Step, Task, TaskFunction
 from tokmill.artifacts.tombstones import REASON
 from tokmill.errors import InputChanged, InputError, TooManyBadRecords
+from tokmill.schema import string_column
 from tokmill.sources.hubfile import from_url
 from tokmill.sources.readers import (
     Chunk,
@@ -40,6 +42,7 @@ from tokmill.stages.ingest.shards import (
     IngestOptions,
     IngestStep,
     LimitOptions,
+    Part,
     ReadOptions,
     Room,
     SampleOptions,
@@ -52,7 +55,7 @@ from tokmill.stages.ingest.shards import (
     write_ledger,
 )
 from tokmill.stages.ingest.threads import PostOptions, gather_posts, perform_posts, read_threads
-from tokmill.stages.sampling import below_fraction
+from tokmill.stages.sampling import below_fraction, draws
 from tokmill.stages.takedown import ForgetOptions, conduct_forget, perform_forget
 from tokmill.stages.tokens.stage import CHARS_PER_TOKEN
 from tokmill.storage.location import AnyPath, InputFile, Metered, local_path, open_input
@@ -72,6 +75,7 @@ _CHUNKS_TOWARDS_LIMIT = 8
 # so that a file that was not touched is not hashed again
 INPUT_STATS = "input_stats"
 
+NOT_SAMPLED = "not_sampled"  # reason of a drop
 _FIXED_SAMPLES = ("reservoir", "weighted", "shuffle_buffer")
 
 Phase = Generator[list[Task], list[Receipt], list[Receipt]]
@@ -91,12 +95,17 @@ def conduct(step: IngestStep, upstream: Mapping[str, Artifact]) -> Conduct:
         tasks = _Tasks((yield from gather_posts(step, files)))  # questions and answers find each other first
     else:
         chunks = Chunks(files, reading, options.shard_bytes)
-        tasks = _Tasks(_task(step, number, chunk) for number, chunk in enumerate(chunks))
+        stride = step.extra.stride
+        tasks = _Tasks(
+            _task(step, number, chunk)
+            for number, chunk in enumerate(chunks)
+            if number % stride == stride // 2
+        )
     room = _room_after(options, upstream)
     if room is not None and 0 in room.values():
         receipts = yield []  # a fallback that is not needed
     elif options.sample is not None and options.sample.method in _FIXED_SAMPLES:
-        receipts = yield from _take_sample(step, options.sample, tasks, room)
+        receipts = yield from _take_sample(step, _smaller(options.sample, options.part), tasks, room)
     elif room is not None:
         receipts = yield from _take_until_full(tasks, room)
     else:
@@ -126,7 +135,7 @@ def perform_ingest(task: Task[ReadOptions]) -> Made:
     files, gone = write_documents(task, documents, counts, options.shard_bytes, options.reading.source)
     files += write_ledger(task, bad, dropped, options.reading.source, options.file, counts, gone)
     if dropped_by_hash[0]:
-        counts["dropped"]["not_sampled"] = dropped_by_hash[0]
+        counts["dropped"][NOT_SAMPLED] = dropped_by_hash[0]
     counts["in"] = counts["kept"] + len(bad) + len(dropped) + len(gone) + dropped_by_hash[0]
     return Made(files, counts, facts)
 
@@ -178,12 +187,31 @@ def _documents(
             taken = below_fraction(documents.column("doc_id"), sample.fraction, sample.seed)
             dropped_by_hash[0] += int((~taken).sum())
             documents = documents.filter(pa.array(taken))
+        if task.options.part is not None:
+            documents = _drawn(documents, task.options.part, facts, dropped_by_hash)
         yield room.take(documents)
         if room.is_full:
             facts["is_full"] = True
             if isinstance(path, Metered):
                 facts["bytes_read"] = path.bytes_read
             return
+
+
+def _drawn(documents: Any, part: Part, facts: Json, dropped_by_hash: list[int]) -> Any:
+    """By a hash of their own, that has nothing to do with samples and splits; `facts` learn what was read."""
+    column = string_column(documents.column("text"))
+    read = {"docs": documents.num_rows, "bytes": int(column.offsets[-1] - column.offsets[0])}
+    facts["read"] = add_counts(facts.get("read", {}), read)
+    is_drawn = draws(documents, part.seed) < np.uint64(min(int(part.drawn * 2**64), 2**64 - 1))
+    dropped_by_hash[0] += int((~is_drawn).sum())
+    return documents.filter(pa.array(is_drawn))
+
+
+def _smaller(sample: SampleOptions, part: Part | None) -> SampleOptions:
+    if part is None:
+        return sample
+    k, buffer = (max(int(size * part.share), 1) for size in (sample.k, sample.buffer))
+    return msgspec.structs.replace(sample, k=k, buffer=buffer)
 
 
 def _is_guess(task: Task[ReadOptions]) -> bool:
@@ -220,6 +248,9 @@ def _room_after(options: IngestOptions, upstream: Mapping[str, Artifact]) -> dic
         "chars": [limit.chars, limit.tokens and CHARS_PER_TOKEN * limit.tokens],
         "bytes": [limit.megabytes and limit.megabytes * 1_000_000],
     }
+    if options.part is not None:
+        share = options.part.share
+        bounds = {name: [n and max(int(n * share), 1) for n in found] for name, found in bounds.items()}
     for artifact in upstream.values():
         for name, left in artifact.manifest.facts["room"].items():
             bounds[name].append(left)
@@ -303,7 +334,7 @@ def _take_sample(
     # What was scanned came in once; the picks are those same documents again.
     not_sampled = total["scanned"] - total["kept"] - total["dropped"].get(REASON, 0)
     last = scanned[-1]
-    dropped = {**last.counts["dropped"], **({"not_sampled": not_sampled} if not_sampled else {})}
+    dropped = {**last.counts["dropped"], **({NOT_SAMPLED: not_sampled} if not_sampled else {})}
     scanned[-1] = msgspec.structs.replace(last, counts={**last.counts, "dropped": dropped})
     return [*scanned, *(_without_in(receipt) for receipt in picked)]
 

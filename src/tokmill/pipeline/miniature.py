@@ -1,0 +1,158 @@
+"""A recipe in miniature: its own steps over a share of its documents.
+
+    files of a source ─ some of them, spread ─ one chunk in so many ─ drawn by hash ─> some of its documents
+    limits, samples, quotas of splits, targets of a mixture, text to train on ─> as much smaller
+
+One share for all sources, so that what they are to each other stays: duplicates across sources, weights of a
+mixture, who runs out first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from tokmill.artifacts.step import Step
+from tokmill.pipeline.plan import alone, is_left_out, plan_steps
+from tokmill.recipe import Mixture, Recipe, Split
+from tokmill.sources.hub import list_data_files, resolve_revision
+from tokmill.sources.readers import Chunks, list_source, resolve_reader, resolve_reading
+from tokmill.stages.ingest.shards import Part
+from tokmill.storage.location import InputFile
+
+# Of documents, and at least so much text.
+_SHARE = Decimal("0.005")
+TEXT_BYTES = 20_000_000
+# To draw evenly more is read than is drawn: bytes of files. Reading is 5 to 30 times as fast as the rest.
+_READ_BYTES = 48_000_000
+_READ_SHARE = Decimal("0.015")
+_MIN_FILES = 8
+# Text in a byte of a file, before anything is known of it.
+_PACKED = (".zst", ".gz", ".bz2", ".xz", ".lz4", ".parquet", ".7z")
+_UNPACKED = 4
+_HEADS = ("head", "shuffle_buffer")
+
+# Apart from all seeds of recipes, so that who is drawn has nothing to do with samples and splits.
+_SEED = 0x657374
+
+
+class Drawn(NamedTuple):
+    """How a source is read."""
+
+    files: list[InputFile]
+    stride: int
+    read: Decimal  # share of the bytes
+
+
+class Miniature(NamedTuple):
+    share: Decimal
+    sources: dict[str, Drawn]
+    file_bytes: int  # of all sources, as they lie on the disk
+
+
+def choose_share(recipe: Recipe, base: Path, text_bytes: int = TEXT_BYTES) -> Miniature:
+    """How much of the sources is enough, and which files it is read from."""
+    files = {
+        source.name: _files_of(recipe, source.name, base)
+        for source in recipe.sources
+        if not is_left_out(recipe, source)
+    }
+    total = sum(file.bytes for found in files.values() for file in found)
+    text = sum(
+        file.bytes * (_UNPACKED if file.name.endswith(_PACKED) else 1)
+        for found in files.values()
+        for file in found
+    )
+    share = min(max(_SHARE, Decimal(text_bytes) / max(text, 1)), Decimal(1))
+    wanted = max(min(Decimal(_READ_BYTES) / max(total, 1), Decimal(1)), _READ_SHARE, share)
+    sources = {source.name: source for source in recipe.sources}
+    drawn = {}
+    for name, found in files.items():
+        # the head of a source is read in order, or it is another head
+        sample = sources[name].sample
+        is_head = sources[name].limit is not None or (sample is not None and sample.method in _HEADS)
+        drawn[name] = Drawn(found, 1, Decimal(1)) if is_head else _spread(recipe, base, name, found, wanted)
+    return Miniature(share, drawn, total)
+
+
+def _files_of(recipe: Recipe, name: str, base: Path) -> list[InputFile]:
+    (source,) = (source for source in recipe.sources if source.name == name)
+    if source.hub is None:
+        return list_source(source, base)
+    hub = source.hub
+    found = list_data_files(hub.dataset, hub.config, hub.split, resolve_revision(hub.dataset, hub.revision))
+    return [InputFile(file.path, file, file.size, 0) for file in found]
+
+
+def _spread(recipe: Recipe, base: Path, name: str, files: list[InputFile], wanted: Decimal) -> Drawn:
+    """Files and parts of them that are about the share that is wanted, from the first to the last."""
+    (source,) = (source for source in recipe.sources if source.name == name)
+    total = sum(file.bytes for file in files)
+    if wanted >= 1 or not total or source.format == "stackexchange":  # a dump is joined, and read whole
+        return Drawn(files, 1, Decimal(1))
+    count = min(max(int(len(files) * wanted), _MIN_FILES), len(files))
+    chosen = [files[(2 * number + 1) * len(files) // (2 * count)] for number in range(count)]
+    read = Decimal(sum(file.bytes for file in chosen)) / total
+    stride = 1
+    if read > wanted and resolve_reader(source, base).read_from is None:
+        chunks = len(Chunks(chosen, resolve_reading(source, chosen, base), recipe.shards.bytes))
+        stride = min(max(int(read / wanted), 1), chunks)
+        read *= Decimal(len(range(stride // 2, chunks, stride))) / max(chunks, 1)
+    return Drawn(chosen, stride, read)
+
+
+def steps_in_miniature(
+    recipe: Recipe, base: Path, out: Path, miniature: Miniature, share: Decimal
+) -> list[Step]:
+    """At most the miniature's own share; a smaller one has some of the same documents."""
+    sources = miniature.sources
+
+    def choose(name: str, files: list[InputFile]) -> list[InputFile]:
+        wanted = {str(file.path) for file in sources[name].files}
+        return [file for file in files if str(file.path) in wanted]
+
+    steps = []
+    for step in plan_steps(_smaller(recipe, share), base, out, choose=choose):
+        if step.kind == "ingest":
+            drawn = sources[step.name.removeprefix("ingest/")]
+            part = Part(share=share, drawn=min(share / drawn.read, Decimal(1)), seed=_SEED)
+            step = replace(
+                alone(step),
+                options=msgspec.structs.replace(step.options, part=part, forgotten=None),
+                extra=replace(alone(step).extra, stride=drawn.stride),
+            )
+        steps.append(step)
+    return steps
+
+
+def _smaller(recipe: Recipe, share: Decimal) -> Recipe:
+    changed: dict[str, object] = {"split": _smaller_split(recipe.split, share)}
+    if recipe.mixture is not None:
+        changed["mixture"] = _smaller_mixture(recipe.mixture, share)
+    if recipe.tokenizer is not None and recipe.tokenizer.train is not None:
+        size = _times(recipe.tokenizer.train.sample_megabytes, share)
+        training = recipe.tokenizer.train.model_copy(update={"sample_megabytes": size})
+        changed["tokenizer"] = recipe.tokenizer.model_copy(update={"train": training})
+    return recipe.model_copy(update=changed)
+
+
+def _smaller_split(split: Split, share: Decimal) -> Split:
+    if split.counts is None:
+        return split
+    sizes = {name: size and _times(size, share) for name, size in split.counts}
+    return split.model_copy(update={"counts": split.counts.model_copy(update=sizes)})
+
+
+def _smaller_mixture(mixture: Mixture, share: Decimal) -> Mixture:
+    if mixture.target is None:
+        return mixture
+    unit, size = mixture.target
+    return mixture.model_copy(update={unit: _times(size, share)})
+
+
+def _times(size: int, share: Decimal) -> int:
+    return max(int(size * share), 1)
