@@ -19,7 +19,7 @@ from engines.tasks import errors, perform, task
 from tokmill.artifacts.manifest import Receipt
 from tokmill.artifacts.progress import warnings_to
 from tokmill.artifacts.step import Task
-from tokmill.engines.cluster import own_code
+from tokmill.engines.orders import own_code
 from tokmill.engines.local import Engine, Resources, check_resources, open_engine
 from tokmill.errors import EngineError, MissingExtra, RecipeError, TaskFailed
 
@@ -167,7 +167,7 @@ def test_a_private_dask_listens_to_nobody_else_and_on_no_port_that_another_run_m
 
 def test_workers_refuse_a_driver_of_another_version(driven: Driven, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = msgspec.structs.replace(own_code(), tokmill="9.9")
-    monkeypatch.setattr("tokmill.engines.cluster.own_code", lambda: theirs)
+    monkeypatch.setattr("tokmill.engines.orders.own_code", lambda: theirs)
     with pytest.raises(EngineError, match=r"the driver 9\.9"):
         driven.run([task("a")])
 

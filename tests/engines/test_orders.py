@@ -9,7 +9,7 @@ import pytest
 
 from engines.tasks import perform, task
 from tokmill.artifacts.step import Input, Task
-from tokmill.engines.cluster import (
+from tokmill.engines.orders import (
     Code,
     EngineError,
     Order,
@@ -58,9 +58,9 @@ def test_a_worker_refuses_the_order_of_another_tokmill(
     change: dict[str, Any], words: str, asks: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = Code("3.11", "0.1.0", 2)
-    monkeypatch.setattr("tokmill.engines.cluster.own_code", lambda: msgspec.structs.replace(here, **change))
+    monkeypatch.setattr("tokmill.engines.orders.own_code", lambda: msgspec.structs.replace(here, **change))
     order = encode_question() if asks == "question" else encode_order(perform, task("a"))
-    monkeypatch.setattr("tokmill.engines.cluster.own_code", lambda: here)
+    monkeypatch.setattr("tokmill.engines.orders.own_code", lambda: here)
     with pytest.raises(EngineError) as caught:
         read_reply(carry_out(order))
     assert words in caught.value.what

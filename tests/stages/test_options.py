@@ -15,7 +15,7 @@ from tokmill import load_recipe
 from tokmill.artifacts.manifest import Receipt, load_manifest
 from tokmill.artifacts.progress import Silence
 from tokmill.artifacts.step import Task
-from tokmill.engines.cluster import carry_out, encode_order, read_reply
+from tokmill.engines.orders import carry_out, encode_order, read_reply
 from tokmill.engines.local import Engine, InlineEngine, Perform, Resources
 from tokmill.errors import ManifestDamaged
 from tokmill.pipeline.plan import plan_steps, steps_until
