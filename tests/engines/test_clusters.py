@@ -15,12 +15,13 @@ import msgspec
 import psutil
 import pytest
 
-from engines.tasks import errors, perform, task
+from engines.tasks import errors, perform, run_all, task
 from tokmill.artifacts.manifest import Receipt
 from tokmill.artifacts.progress import warnings_to
 from tokmill.artifacts.step import Task
+from tokmill.engines.cluster import Engine
+from tokmill.engines.local import Resources, check_resources, open_engine
 from tokmill.engines.orders import own_code
-from tokmill.engines.local import Engine, Resources, check_resources, open_engine
 from tokmill.errors import EngineError, MissingExtra, RecipeError, TaskFailed
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -48,7 +49,7 @@ class Driven:
 
     def run(self, tasks: list[Task]) -> dict[str, Receipt]:
         done: dict[str, Receipt] = {}
-        for finished, receipt in self.engine.run(perform, tasks):
+        for finished, receipt in run_all(self.engine, perform, tasks):
             assert finished.key not in done, "a task was handed in twice"
             done[finished.key] = receipt
         return done

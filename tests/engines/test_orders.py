@@ -39,7 +39,7 @@ def test_a_task_arrives_as_it_was_sent() -> None:
 def test_what_a_worker_logs_is_logged_by_the_driver(caplog: pytest.LogCaptureFixture) -> None:
     reply = carry_out(encode_order(perform, task("a", warns="this shard")))
     caplog.clear()
-    assert read_reply(reply) is not None
+    assert read_reply(reply).receipt is not None
     assert [(r.name, r.levelname, r.getMessage()) for r in caplog.records] == [
         ("tokmill.test", "WARNING", "this shard is odd")
     ]

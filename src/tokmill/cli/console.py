@@ -148,9 +148,9 @@ def with_progress(function: str, options: dict[str, Any]) -> Any:
     none."""
     with _open_bars(auto_refresh=False):
         act = getattr(tokmill, function)
-    with forked_server() if options.get("workers", 1) != 1 else contextlib.nullcontext():
-        with open_progress() as progress:
-            return act(**options, progress=progress)
+    ready = forked_server() if options.get("workers", 1) != 1 else contextlib.nullcontext()
+    with ready, open_progress() as progress:
+        return act(**options, progress=progress)
 
 
 def answer(result: Any, as_json: bool, render: Callable[[Any], None]) -> None:

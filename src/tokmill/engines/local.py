@@ -19,6 +19,7 @@ number of workers. Training a tokenizer is outside this sum: `tokenizer.train.sa
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -87,6 +88,7 @@ def _gigabytes(size: int) -> str:
 # A worker that is forked costs 0.4 CPU seconds to its first task and 0.3 for its tokenizer, as much as the
 # work on so much input (4 MB compressed are 10 to 20 of text, and a run moves 8 MB of text a CPU second).
 PAYING_BYTES = 4_000_000
+PAYING_VARIABLE = "TOKMILL_WORKER_MEGABYTES"
 
 
 class LocalEngine(ClusterEngine):
@@ -223,7 +225,18 @@ def open_engine(
         workers = workers_within(resources.memory, workers, shard_bytes, say)
     if resources.engine != "local":
         return _open_cluster(resources, workers, say)
-    return LocalEngine(workers, say, prepare, is_asked=resources.workers is not None)
+    return LocalEngine(workers, say, prepare, _paying_bytes(), is_asked=resources.workers is not None)
+
+
+def _paying_bytes() -> int:
+    written = os.environ.get(PAYING_VARIABLE, "")
+    if not re.fullmatch(r"[0-9]*", written):
+        raise RecipeError(
+            f"{written} is not a whole number",
+            where=PAYING_VARIABLE,
+            next="set it to megabytes, or not at all",
+        )
+    return int(written) * 1_000_000 if written else PAYING_BYTES
 
 
 def _open_cluster(resources: Resources, workers: int | None, say: Callable[[str], None]) -> Engine:

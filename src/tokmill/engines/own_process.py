@@ -1,4 +1,4 @@
-"""For a process that is ours alone, a command or a worker: the collector seldom runs, and there is one thread.
+"""A process that is ours alone, a command or a worker: the collector runs seldom, and there is one thread.
 
 A process that has one thread may be forked: a fork copies one, and locks as the others held them. NumPy and
 Arrow start threads when they are loaded: as many as there are cores for matrices, and one that tidies up.

@@ -125,9 +125,7 @@ class Processes:
 
     def close(self) -> None:
         self._end(self._workers)
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        self._close_server()
         while self._pythons:
             self._pythons.pop().wait()
 
@@ -146,7 +144,7 @@ class Processes:
             try:
                 self._open_server(take_server).fork(theirs)
             except OSError:  # it was killed
-                self._server = None
+                self._close_server()
                 self._open_server(start_server).fork(theirs)
         return worker
 
@@ -156,6 +154,11 @@ class Processes:
             if self._prepare:
                 self._server.load(*self._prepare)
         return self._server
+
+    def _close_server(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
 
     def _end(self, workers: Sequence[_Worker]) -> None:
         """Nothing of them can write any more afterwards."""
