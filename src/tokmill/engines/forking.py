@@ -88,12 +88,15 @@ def start_python(function: str, descriptor: int) -> Started:
     """Calls a function with a descriptor, which it has."""
     module, _, name = function.partition(":")
     code = f"import sys; sys.path[:] = {sys.path!r}; from {module} import {name}; {name}({descriptor})"
-    return subprocess.Popen(
+    started = subprocess.Popen(
         [sys.executable, "-c", code],
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         pass_fds=[descriptor],
         env={**os.environ, **ONE_THREAD},
     )
+    assert started.stdin is not None
+    started.stdin.close()  # nothing can be read from it; a machine may have no /dev/null
+    return started
 
 
 class _Forked:
@@ -148,10 +151,11 @@ def _close_others(kept: int) -> None:
         if descriptor > 2 and descriptor != kept:
             with contextlib.suppress(OSError):  # the listing's own
                 os.close(descriptor)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    if nothing:
-        os.close(nothing)
+    ended, end = os.pipe()
+    os.close(end)
+    os.dup2(ended, 0)  # nothing can be read from it
+    if ended:
+        os.close(ended)
 
 
 # --- the server's side ---
