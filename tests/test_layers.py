@@ -86,7 +86,6 @@ BY_NAME = {
     "cli": "verbs of the command line",
     "kernels.warm": "the kernels of its own folder, all or those of some modules",
     "reference.python_names": "the public face, to tell of its names",
-    "stages.loading": "libraries that workers would load each for itself, where they are installed",
     "stages.dedup.stage": "the methods that the recipe's section names",
 }
 

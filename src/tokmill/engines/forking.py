@@ -64,7 +64,7 @@ class Server:
         self._control = control
         self._started = started
 
-    def load(self, what: str, *arguments: str) -> None:
+    def load(self, what: str, *arguments: object) -> None:
         """Call a function there, by its name, before anything is forked."""
         self._control.send(json.dumps({"load": what, "arguments": arguments}).encode())
 
@@ -181,9 +181,8 @@ def serve(control: socket.socket) -> NoReturn:
             break
         wanted = json.loads(message)
         if "load" in wanted:
-            with contextlib.suppress(Exception):  # the task that needs it says what is missing
+            with contextlib.suppress(BaseException):  # the task that needs it says what is missing
                 _named(wanted["load"])(*wanted["arguments"])
-            gc.collect()
             gc.freeze()  # what was loaded is not looked through again, and so not copied, in each worker
         for descriptor in descriptors:
             children.add(_fork_worker(descriptor, control))

@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
@@ -32,7 +32,7 @@ from tokmill.artifacts.progress import Progress
 from tokmill.artifacts.step import Task
 from tokmill.engines.cluster import ClusterEngine, Done, Engine
 from tokmill.engines.orders import Perform
-from tokmill.engines.processes import Processes
+from tokmill.engines.processes import Prepare, Processes
 from tokmill.errors import MissingExtra, RecipeError, plural
 from tokmill.kernels.warm import ensure_compiled
 
@@ -99,7 +99,7 @@ class LocalEngine(ClusterEngine):
         self,
         workers: int,
         say: Callable[[str], None],
-        prepare: Sequence[str] = (),
+        prepare: Prepare | None = None,
         paying_bytes: int = PAYING_BYTES,
         *,
         is_asked: bool = False,
@@ -215,9 +215,8 @@ def check_resources(resources: Resources) -> None:
 
 
 def open_engine(
-    resources: Resources, shard_bytes: int, say: Callable[[str], None], prepare: Sequence[str] = ()
+    resources: Resources, shard_bytes: int, say: Callable[[str], None], prepare: Prepare | None = None
 ) -> Engine:
-    """`prepare`: what loads the things that tasks use, module:function and its arguments."""
     if resources.address is not None:
         return _open_cluster(resources, resources.workers, say)
     workers = resources.workers or available_cores()

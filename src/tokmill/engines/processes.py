@@ -14,6 +14,7 @@ import logging
 import selectors
 import socket
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,6 +24,13 @@ from tokmill.engines.worker import LENGTH, PID, REPLY, WORD
 
 _HEAD = 1 + LENGTH.size
 _WORKER = "tokmill.engines.worker:work_at"
+
+
+class Prepare(NamedTuple):
+    """What loads the things that tasks use, before workers are forked."""
+
+    function: str  # module:name
+    arguments: Sequence[object]  # as JSON has them
 
 
 class _Worker:
@@ -80,8 +88,7 @@ class Processes:
     max_deaths = 5
     killer = "look for the kernel's out-of-memory killer; try fewer `--workers`"
 
-    def __init__(self, most: int, prepare: Sequence[str] = ()) -> None:
-        """`prepare`: a function, module:name, and its arguments, that loads what tasks use."""
+    def __init__(self, most: int, prepare: Prepare | None = None) -> None:
         self._most = most
         self._prepare = prepare
         self._server: Server | None = None
@@ -152,7 +159,7 @@ class Processes:
         if self._server is None:
             self._server = get()
             if self._prepare:
-                self._server.load(*self._prepare)
+                self._server.load(self._prepare.function, *self._prepare.arguments)
         return self._server
 
     def _close_server(self) -> None:

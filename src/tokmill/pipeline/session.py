@@ -44,7 +44,7 @@ from tokmill.engines.cluster import Done, Engine
 from tokmill.engines.local import Resources, compile_kernels, open_engine
 from tokmill.pipeline.plan import alone, ready_steps
 from tokmill.pipeline.run_manifest import Freshness, assess, step_inputs
-from tokmill.stages.loading import load_ahead
+from tokmill.stages.loading import prepare_for
 from tokmill.stages.registry import STAGES, perform
 from tokmill.storage.disk import remove_file
 
@@ -77,7 +77,7 @@ class Session:
         self._why = why
         self.restored: list[str] = []
         self._engine: Engine | None = None
-        self._kinds: set[str] = set()
+        self._planned: list[Step] = []
         self.compiling_seconds = 0.0
 
     def close(self) -> None:
@@ -90,7 +90,7 @@ class Session:
         """`given`: artifacts of another run that these steps are made from."""
         artifacts: dict[str, Artifact] = dict(given or {})
         waiting, ran, skipped = list(steps), set[str](), set[str]()
-        self._kinds |= {step.kind for step in steps}
+        self._planned += steps
         at_work: dict[str, _Conducted] = {}  # by directory, as their tasks know it
         while waiting or at_work:
             ready = ready_steps(waiting, artifacts)
@@ -217,8 +217,9 @@ class Session:
 
     def _open_engine(self) -> Engine:
         if self._engine is None:
-            prepare = (f"{load_ahead.__module__}:{load_ahead.__qualname__}", *sorted(self._kinds))
-            self._engine = open_engine(self._resources, self._shard_bytes, self._progress.say, prepare)
+            self._engine = open_engine(
+                self._resources, self._shard_bytes, self._progress.say, prepare_for(self._planned)
+            )
         return self._engine
 
     def _compile_kernels(self) -> None:

@@ -19,7 +19,6 @@ file ─ load (sha256 against the pin) ─ control tokens, unknown characters, n
 from __future__ import annotations
 
 import difflib
-import functools
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -115,11 +114,18 @@ def load_tokenizer(path: Path, *, sha256: str | None = None, encoding: str | Non
     return SentencePieceTokenizer(path, actual, data)
 
 
-@functools.lru_cache(maxsize=1)
+_last_pinned: dict[tuple[str, str, str | None], Tokenizer] = {}
+
+
 def pinned_tokenizer(path: str, sha256: str, encoding: str | None) -> Tokenizer:
-    """The same, loaded once in a process: the step that publishes a file has read it for those that use
-    it."""
-    return load_tokenizer(Path(path), sha256=sha256, encoding=encoding)
+    """The same, loaded once in a process, or in the one that this was forked from: whoever has read the file
+    that a step publishes, or its copy, has read it for those that use it."""
+    key = Path(path).name, sha256.lower(), encoding
+    if key not in _last_pinned:
+        loaded = load_tokenizer(Path(path), sha256=sha256, encoding=encoding)
+        _last_pinned.clear()
+        _last_pinned[key] = loaded
+    return _last_pinned[key]
 
 
 def _read(path: Path) -> bytes:
