@@ -293,7 +293,7 @@ def run_steps(
                 asked,
                 every_step,
                 artifacts,
-                {**session.describe(), **({"set": asked.settings} if asked.settings else {})},
+                {**session.describe_run(), **({"set": asked.settings} if asked.settings else {})},
                 has_changed=bool(ran or session.restored),
                 keep=keep_previous,
             )

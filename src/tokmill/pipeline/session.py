@@ -44,6 +44,7 @@ from tokmill.engines.cluster import Done, Engine
 from tokmill.engines.local import Resources, compile_kernels, open_engine
 from tokmill.pipeline.plan import alone, ready_steps
 from tokmill.pipeline.run_manifest import Freshness, assess, step_inputs
+from tokmill.pipeline.timeline import TIMELINE, Timeline
 from tokmill.stages.loading import prepare_for
 from tokmill.stages.registry import STAGES, perform
 from tokmill.storage.disk import remove_file
@@ -78,6 +79,7 @@ class Session:
         self.restored: list[str] = []
         self._engine: Engine | None = None
         self._planned: list[Step] = []
+        self._timeline = Timeline()
         self.compiling_seconds = 0.0
 
     def close(self) -> None:
@@ -107,20 +109,26 @@ class Session:
                 remove_file(self._out / MANIFEST)  # until this run ends, the directory is unfinished
                 self._compile_kernels()
                 ran.update(step.name for step, _ in stale)
-                moving = [self._begin(step, freshness, artifacts) for step, freshness in stale]
+                moving = []
+                for step, freshness in stale:
+                    with self._timeline.driver(step.name):
+                        moving.append(self._begin(step, freshness, artifacts))
                 at_work |= {conducted.directory: conducted for conducted in moving}
             elif not ready:
                 assert at_work, "steps need each other"
                 done = self._open_engine().collect()
                 conducted = at_work[done.task.directory]
                 self._progress.finish_task(conducted.step.name)
+                self._timeline.task(conducted.step.name, done.seconds)
                 moving = [conducted] if conducted.hold(done) else []
             else:
                 moving = []
             for conducted in moving:
-                if (outcome := self._advance(conducted)) is not None:
-                    del at_work[conducted.directory]
-                    artifacts[conducted.step.name] = self._conclude(conducted, outcome)
+                name = conducted.step.name
+                with self._timeline.driver(name):
+                    if (outcome := self._advance(conducted)) is not None:
+                        del at_work[conducted.directory]
+                        artifacts[name] = self._conclude(conducted, outcome)
 
         def in_order(names: set[str]) -> list[str]:
             return [step.name for step in steps if step.name in names]
@@ -226,6 +234,11 @@ class Session:
         """Before the first step begins: it is no part of how long one takes."""
         if self._engine is None:
             self.compiling_seconds += compile_kernels(self._progress)
+
+    def describe_run(self) -> Json:
+        """For the manifest of the run: who worked when, too."""
+        timeline = self._timeline.as_json(self._engine.workers if self._engine is not None else 1)
+        return {**self.describe(), **({TIMELINE: timeline} if timeline is not None else {})}
 
     def describe(self) -> Json:
         if self._engine is not None:
