@@ -30,7 +30,8 @@ from rich.table import Table
 
 from tokmill.artifacts.manifest import build_manifest
 from tokmill.artifacts.step import Artifact, Step, Task, begin, finish
-from tokmill.engines.local import Engine, EngineName, Resources, open_engine
+from tokmill.engines.cluster import Engine
+from tokmill.engines.local import EngineName, Resources, open_engine
 from tokmill.kernels.warm import load_kernels
 from tokmill.pipeline.plan import plan_steps
 from tokmill.pipeline.run_manifest import step_inputs
@@ -184,7 +185,8 @@ def conduct(step: Step, artifacts: dict[str, Artifact], engine: Engine) -> Artif
     conducting = STAGES[step.kind].conduct(step, upstream)
     tasks: list[Task] = next(conducting)
     while True:
-        made = {task.fingerprint: receipt for task, receipt in engine.run(perform, tasks)}
+        engine.submit(perform, tasks)
+        made = {receipt.fingerprint: receipt for _, receipt, *_ in (engine.collect() for _ in tasks)}
         try:
             tasks = conducting.send([made[task.fingerprint] for task in tasks])
         except StopIteration as stop:

@@ -17,6 +17,9 @@ from forked import fork_workers
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
+# Corpora of tests are so small that the driver would do it all alone; those that ask for workers want them.
+os.environ.setdefault("TOKMILL_WORKER_MEGABYTES", "0")
+
 # A quarter of the time of a test that runs a recipe is fsync, rename and unlink on a disk;
 # in memory they cost nothing. Those that need the faults of a disk make their own (`faults/disk.py`).
 if os.access("/dev/shm", os.W_OK):

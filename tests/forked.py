@@ -1,14 +1,10 @@
-"""Commands, and workers of pools, in processes that were forked from one that has loaded what they need.
+"""Commands, and servers that fork workers, in processes that were forked from one that has loaded all.
 
-    {"group": 0, "python": [code, *arguments], …}, descriptors ──>   ready process ── fork ──> command,
-        <── pid · status, when it has ended                                                    in a new group
-    {"group": g, "python": [code, *arguments], …}, descriptors ──>   ready process ── fork ──> worker,
-        <── pid · go ──>                                                                       in group g
-    {"group": g} ──>
-        <── pids of the workers in group g that live
+    {"python": [code, *arguments], …}, descriptors ──>   ready process ── fork ──> command, in a new group
+        <── pid · status, when it has ended
 
-One request a connection. SIGKILL to a group reaches a command and all its workers, also one that it has asked
-for and does not know yet: who was killed does not say go, and a worker that was not told to go ends.
+One request a connection. SIGKILL to a group reaches a command and all its workers: a command that was forked
+has one thread, so it forks the server of its workers, and that forks them.
 
 A `tokmill run` of sixty documents takes 2.5 CPU seconds, of which loading Python, libraries and compiled
 kernels takes two: forked, it takes 0.5, and `verify` 0.05 where it took 0.9. They are processes all the same:
@@ -40,9 +36,11 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from multiprocessing import connection, process, util
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any, NoReturn
+
+import psutil
 
 TESTS = Path(__file__).resolve().parent
 # Has SOCK_SEQPACKET. Elsewhere every command is a Python that loads.
@@ -79,22 +77,31 @@ class Forked:
         return self.returncode
 
     def workers(self) -> list[int]:
-        with _ask(_ready(), {"group": self.pid}) as asking:
-            found: list[int] = _hear(asking)
-            return found
+        return workers_of(self.pid)
+
+
+def workers_of(driver: int) -> list[int]:
+    """Children of its server, which is its child."""
+    found: list[int] = []
+    with contextlib.suppress(psutil.Error):
+        for server in psutil.Process(driver).children():
+            with contextlib.suppress(psutil.Error):
+                found += [worker.pid for worker in server.children()]
+    return found
 
 
 def start_forked(
     python: Sequence[str], environment: Mapping[str, str], directory: Path, out: int, err: int
 ) -> Forked:
     """As `python -c …`, in a process group of its own."""
-    wanted = {
-        "group": 0,
-        "python": list(python),
-        "environment": dict(environment),
-        "directory": str(directory),
-    }
-    return Forked(_ask(_ready(), wanted, {1: out, 2: err}))
+    return _start(python, environment, directory, {1: out, 2: err})
+
+
+def _start(
+    python: Sequence[str], environment: Mapping[str, str], directory: Path, descriptors: Mapping[int, int]
+) -> Forked:
+    wanted = {"python": list(python), "environment": dict(environment), "directory": str(directory)}
+    return Forked(_ask(_ready(), wanted, descriptors))
 
 
 def run_forked(
@@ -118,44 +125,30 @@ def run_forked(
 
 @contextlib.contextmanager
 def fork_workers() -> Iterator[None]:
-    """Pools that are opened in this process fork their workers; at the end all of them are gone."""
+    """Engines that are opened in this process have servers that were forked; at the end all are gone."""
     if not IS_LINUX:
         yield
         return
-    execute = util.spawnv_passfds
-    _spawn_from(_ready())
+    from tokmill.engines import forking
+
+    started: list[Forked] = []
+
+    def start(function: str, descriptor: int) -> Forked:
+        module, _, name = function.partition(":")
+        code = f"import sys; sys.path[:] = {sys.path!r}; from {module} import {name}; {name}({descriptor})"
+        started.append(
+            _start([code], os.environ, Path.cwd(), {number: number for number in (1, 2, descriptor)})
+        )
+        return started[-1]
+
+    execute = forking.start_python
+    forking.start_python = start
     try:
         yield
     finally:
-        util.spawnv_passfds = execute
-        # They are no children of ours: join() does not wait for them, and they would stay in this set.
-        for worker in list(process._children):  # type: ignore[attr-defined]
-            if worker.name.startswith("SpawnProcess"):
-                assert connection.wait([worker.sentinel], 60), "a worker has outlived its pool"
-                process._children.discard(worker)  # type: ignore[attr-defined]
-
-
-def _spawn_from(address: str) -> None:
-    """What multiprocessing's spawn calls to execute a Python, answered by a fork."""
-    execute = util.spawnv_passfds
-
-    def spawn(path: bytes, command: list[str | bytes], descriptors: Sequence[int]) -> int:
-        words = [os.fsdecode(word) for word in command]
-        if not any("spawn_main" in word for word in words):
-            return execute(path, command, descriptors)  # the resource tracker
-        wanted = {
-            "group": os.getpgrp(),
-            "python": words[words.index("-c") + 1 :],
-            "environment": dict(os.environ),
-            "directory": str(Path.cwd()),
-        }
-        with _ask(address, wanted, {number: number for number in (1, 2, *descriptors)}) as asking:
-            pid = int(_hear(asking))
-            with contextlib.suppress(BrokenPipeError):  # it may have been killed already
-                asking.send(b"go")
-            return pid
-
-    util.spawnv_passfds = spawn  # type: ignore[assignment]
+        forking.start_python = execute
+        for server in started:
+            server.wait(60)
 
 
 def _ask(address: str, wanted: dict[str, Any], descriptors: Mapping[int, int] | None = None) -> socket.socket:
@@ -205,9 +198,7 @@ class Ready:
         _load()
         gc.collect()
         gc.freeze()  # what was loaded is not looked through again, and so not copied, in each child
-        # Those that live, by pid: who asked for a command, and the group of a worker.
-        self._commands: dict[int, socket.socket] = {}
-        self._workers: dict[int, int] = {}
+        self._commands: dict[int, socket.socket] = {}  # those that live, by pid: who asked
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(sys.argv[1])
         self._listener.listen(64)
@@ -243,25 +234,18 @@ class Ready:
                 os.close(descriptor)
             asking.send(json.dumps(answer).encode())
 
-    def _answer(self, wanted: dict[str, Any], received: list[int], asking: socket.socket) -> int | list[int]:
-        group = wanted["group"]
-        if "python" not in wanted:
-            return [worker for worker, its in self._workers.items() if its == group]
+    def _answer(self, wanted: dict[str, Any], received: list[int], asking: socket.socket) -> int:
         child = os.fork()
-        with contextlib.suppress(OSError):  # who asked was killed, and its group with it
-            os.setpgid(child, group)  # by both, so that it is done when either goes on
+        with contextlib.suppress(OSError):  # it has ended already
+            os.setpgid(child, 0)  # by both, so that it is done when either goes on
         if not child:
-            _end(lambda: _become(wanted, received, asking))
-        if group:
-            self._workers[child] = group
-        else:
-            self._commands[child] = asking.dup()
+            _end(lambda: _become(wanted, received))
+        self._commands[child] = asking.dup()
         return child
 
     def _tell_who_ended(self) -> None:
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                self._workers.pop(ended[0], None)
                 asking = self._commands.pop(ended[0], None)
                 if asking is not None:
                     with asking, contextlib.suppress(OSError):
@@ -293,10 +277,8 @@ def _load() -> None:
         tokmill.verify(tokmill.run(recipe, Path(scratch) / "out", workers=1, until="split").out)
 
 
-def _become(wanted: dict[str, Any], received: list[int], asking: socket.socket) -> None:
+def _become(wanted: dict[str, Any], received: list[int]) -> None:
     """With the descriptors that were passed on, under the numbers that were asked for, and no others."""
-    if wanted["group"] and not _is_let_go(asking):
-        return
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     above = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, ABOVE) for descriptor in received]
@@ -308,18 +290,10 @@ def _become(wanted: dict[str, Any], received: list[int], asking: socket.socket) 
     os.environ.clear()
     os.environ.update(wanted["environment"])
     os.chdir(wanted["directory"])
-    if not wanted["group"]:
-        signal.alarm(HANGS_AFTER_SECONDS)
-        _spawn_from(sys.argv[1])
+    signal.alarm(HANGS_AFTER_SECONDS)
     code, *arguments = wanted["python"]
     sys.argv = ["-c", *arguments]
     exec(code, {"__name__": "__main__"})
-
-
-def _is_let_go(asking: socket.socket) -> bool:
-    with contextlib.suppress(ConnectionResetError):  # who asked was killed before it had read the pid
-        return asking.recv(2) == b"go"
-    return False
 
 
 def _end(run: Callable[[], object]) -> NoReturn:

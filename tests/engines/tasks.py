@@ -8,11 +8,14 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tokmill.artifacts.manifest import Receipt
 from tokmill.artifacts.step import Task
-from tokmill.engines.local import Engine, EngineName, LocalEngine, Resources, open_engine
+from tokmill.engines.cluster import Engine
+from tokmill.engines.local import EngineName, LocalEngine, Resources, open_engine
+from tokmill.engines.orders import Perform
 from tokmill.errors import DiskFull, TokmillError
 
 
@@ -58,7 +61,17 @@ def announce_and_wait(task: Task) -> Receipt:
 
 
 def open_on(engine: EngineName) -> Engine:
-    return LocalEngine(2, print) if engine == "local" else open_engine(Resources(2, engine), 1 << 20, print)
+    if engine == "local":
+        return LocalEngine(2, print, paying_bytes=0)
+    return open_engine(Resources(2, engine), 1 << 20, print)
+
+
+def run_all(engine: Engine, perform: Perform, tasks: Sequence[Task]) -> Iterator[tuple[Task, Receipt]]:
+    """As they are done."""
+    engine.submit(perform, tasks)
+    for _ in tasks:
+        done = engine.collect()
+        yield done.task, done.receipt
 
 
 if __name__ == "__main__":  # a driver that is to be killed or interrupted
@@ -69,7 +82,9 @@ if __name__ == "__main__":  # a driver that is to be killed or interrupted
     signal.signal(signal.SIGINT, signal.default_int_handler)
     engine = open_on(sys.argv[1])  # type: ignore[arg-type]
     try:
-        list(engine.run(tasks.announce_and_wait, [task("a", to=sys.argv[2:]), task("b", to=sys.argv[2:])]))
+        list(
+            run_all(engine, tasks.announce_and_wait, [task("a", to=sys.argv[2:]), task("b", to=sys.argv[2:])])
+        )
     except KeyboardInterrupt:
         engine.close()
         raise SystemExit(130) from None

@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from engines.tasks import perform, task
+from engines.tasks import perform, run_all, task
 from tokmill.artifacts.step import Task
-from tokmill.engines.cluster import ClusterEngine, Loss, Order, WorkerLost, carry_out
+from tokmill.engines.cluster import ClusterEngine, Loss, WorkerLost
+from tokmill.engines.orders import Order, carry_out
 from tokmill.errors import DiskFull, TaskFailed
 
 
@@ -20,6 +21,8 @@ class ThreadCluster:
     by the key of a task."""
 
     name = "threads"
+    max_deaths = 3
+    killer = "look for who kills threads"
 
     def __init__(self, workers: int, losses: dict[str, list[Loss]], *, is_blame_shared: bool = False) -> None:
         self.is_blame_shared = is_blame_shared
@@ -68,7 +71,7 @@ def run(
     cluster = ThreadCluster(2, losses, **options)
     engine = ClusterEngine(cluster, workers, said.append)
     try:
-        return [finished.key for finished, _ in engine.run(perform, tasks)], said, cluster
+        return [finished.key for finished, _ in run_all(engine, perform, tasks)], said, cluster
     finally:
         engine.close()
 
@@ -112,7 +115,7 @@ def test_the_first_error_cancels_what_is_running() -> None:
     engine = ClusterEngine(cluster, None, print)
     tasks = [task("bad", raises="ours"), *TASKS]
     with pytest.raises(DiskFull):
-        list(engine.run(perform, tasks))
+        list(run_all(engine, perform, tasks))
     assert cluster.cancelled
     assert len(cluster.in_flight) <= 4, "work was handed out after the error"
     engine.close()
@@ -121,7 +124,7 @@ def test_the_first_error_cancels_what_is_running() -> None:
 def test_a_consumer_that_goes_away_cancels_what_is_running() -> None:
     cluster = ThreadCluster(2, {})
     engine = ClusterEngine(cluster, None, print)
-    results = engine.run(perform, TASKS)
+    results = run_all(engine, perform, TASKS)
     next(results)
     engine.close()  # an interrupt in the consumer: the generator is still held by the traceback
     assert cluster.cancelled

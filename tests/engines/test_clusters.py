@@ -15,12 +15,13 @@ import msgspec
 import psutil
 import pytest
 
-from engines.tasks import errors, perform, task
+from engines.tasks import errors, perform, run_all, task
 from tokmill.artifacts.manifest import Receipt
 from tokmill.artifacts.progress import warnings_to
 from tokmill.artifacts.step import Task
-from tokmill.engines.cluster import own_code
-from tokmill.engines.local import Engine, Resources, check_resources, open_engine
+from tokmill.engines.cluster import Engine
+from tokmill.engines.local import Resources, check_resources, open_engine
+from tokmill.engines.orders import own_code
 from tokmill.errors import EngineError, MissingExtra, RecipeError, TaskFailed
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -48,7 +49,7 @@ class Driven:
 
     def run(self, tasks: list[Task]) -> dict[str, Receipt]:
         done: dict[str, Receipt] = {}
-        for finished, receipt in self.engine.run(perform, tasks):
+        for finished, receipt in run_all(self.engine, perform, tasks):
             assert finished.key not in done, "a task was handed in twice"
             done[finished.key] = receipt
         return done
@@ -167,7 +168,7 @@ def test_a_private_dask_listens_to_nobody_else_and_on_no_port_that_another_run_m
 
 def test_workers_refuse_a_driver_of_another_version(driven: Driven, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = msgspec.structs.replace(own_code(), tokmill="9.9")
-    monkeypatch.setattr("tokmill.engines.cluster.own_code", lambda: theirs)
+    monkeypatch.setattr("tokmill.engines.orders.own_code", lambda: theirs)
     with pytest.raises(EngineError, match=r"the driver 9\.9"):
         driven.run([task("a")])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import selectors
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,9 +14,10 @@ from typing import Any
 import psutil
 import pytest
 
-from engines.tasks import announce_and_wait, errors, perform, task
+from engines.tasks import announce_and_wait, errors, perform, run_all, task
 from tokmill.artifacts.manifest import Receipt
-from tokmill.artifacts.step import Task
+from tokmill.artifacts.step import Input, Task
+from tokmill.engines.forking import can_fork
 from tokmill.engines.local import LocalEngine
 from tokmill.errors import TaskFailed
 
@@ -27,11 +29,11 @@ class Driven:
 
     def __init__(self, workers: int) -> None:
         self.restarts: list[str] = []
-        self.engine = LocalEngine(workers, self.restarts.append)
+        self.engine = LocalEngine(workers, self.restarts.append, paying_bytes=0)
 
     def run(self, tasks: list[Task]) -> dict[str, Receipt]:
         done: dict[str, Receipt] = {}
-        for finished, receipt in self.engine.run(perform, tasks):
+        for finished, receipt in run_all(self.engine, perform, tasks):
             assert finished.key not in done, "a task was handed in twice"
             done[finished.key] = receipt
         return done
@@ -87,7 +89,7 @@ def test_a_task_that_always_kills_its_worker_is_named_and_no_other_is_blamed(dri
     done: list[str] = []
 
     def run() -> None:
-        for finished, _ in driven.engine.run(perform, tasks):
+        for finished, _ in run_all(driven.engine, perform, tasks):
             done.append(finished.key)
 
     with pytest.raises(TaskFailed) as caught:
@@ -116,7 +118,7 @@ def test_an_error_in_a_worker_arrives_as_it_was_raised(driven: Driven, which: st
 
 
 def test_a_bug_in_a_worker_arrives_with_the_workers_traceback(driven: Driven) -> None:
-    with pytest.raises(ZeroDivisionError) as caught:
+    with pytest.raises(RuntimeError, match="ZeroDivisionError: division by zero") as caught:
         driven.run([task("a", raises="a bug")])
     assert "engines/tasks.py" in str(caught.value.__cause__)
 
@@ -143,25 +145,116 @@ def read_pids(driver: subprocess.Popen[bytes], count: int) -> list[int]:
     return [int(line) for line in said.split()]
 
 
-def test_workers_end_when_their_driver_is_killed() -> None:
-    path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
-    driver = subprocess.Popen(
-        [sys.executable, "-m", announce_and_wait.__module__, "local"],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": path},
-        bufsize=0,
-    )
-    workers: list[psutil.Process] = []
+class Family:
+    """A driver with two workers that never end by themselves, and what is between them."""
+
+    def __init__(self) -> None:
+        path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+        self.driver = subprocess.Popen(
+            [sys.executable, "-m", announce_and_wait.__module__, "local"],
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+            bufsize=0,
+        )
+        self.workers = [psutil.Process(pid) for pid in read_pids(self.driver, count=2)]
+        self.others = psutil.Process(self.driver.pid).children(recursive=True)
+
+    def wait(self) -> list[psutil.Process]:
+        """Who is still there a minute after the driver has ended."""
+        self.driver.wait(60)
+        return psutil.wait_procs(self.others, timeout=60)[1]
+
+    def end(self) -> None:
+        for process in self.others:
+            if process.is_running():
+                process.kill()
+        self.driver.kill()
+        self.driver.communicate()
+
+
+@pytest.fixture
+def family() -> Iterator[Family]:
+    made = Family()
+    yield made
+    made.end()
+
+
+def test_nobody_is_left_when_the_driver_is_killed(family: Family) -> None:
+    assert set(family.workers) <= set(family.others)
+    family.driver.kill()
+    assert family.wait() == []
+
+
+def test_nobody_is_left_when_the_driver_is_interrupted_though_workers_are_at_work(family: Family) -> None:
+    family.driver.send_signal(signal.SIGINT)
+    assert family.driver.wait(60) == 130
+    assert family.wait() == []
+
+
+@pytest.mark.skipif(not can_fork(), reason="workers are forked on Linux")
+def test_workers_have_one_parent_which_has_nothing_open_but_its_socket(family: Family) -> None:
+    (server,) = {worker.ppid() for worker in family.workers}
+    assert psutil.Process(server).ppid() == family.driver.pid
+    for pid, sockets in [(server, 1), *((worker.pid, 1) for worker in family.workers)]:
+        opened = [path.readlink().name for path in Path(f"/proc/{pid}/fd").iterdir() if int(path.name) > 2]
+        assert len([name for name in opened if name.startswith("socket:")]) == sockets, opened
+        assert not [name for name in opened if name.startswith("pipe:")], opened
+
+
+@pytest.mark.skipif(not can_fork(), reason="workers are forked on Linux")
+def test_a_server_that_is_killed_is_replaced_when_a_worker_is_needed(driven: Driven, tmp_path: Path) -> None:
+    done = driven.run([task("a"), task("b")])
+    (server,) = {psutil.Process(receipt.counts["pid"]).ppid() for receipt in done.values()}
+    os.kill(server, signal.SIGKILL)
+    done = driven.run([task("c", dies_once=str(tmp_path / "c")), task("d", dies_once=str(tmp_path / "d"))])
+    assert set(done) == {"c", "d"}
+
+
+def test_a_python_of_its_own_is_a_worker_where_nothing_can_be_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tokmill.engines.processes.can_fork", lambda: False)
+    made = Driven(workers=2)
     try:
-        workers = [psutil.Process(pid) for pid in read_pids(driver, count=2)]
-        assert {worker.ppid() for worker in workers} == {driver.pid}
-        driver.kill()
-        driver.wait(60)
-        _, alive = psutil.wait_procs(workers, timeout=60)
-        assert alive == []
+        done = made.run([task(str(number)) for number in range(6)])
+        assert len(done) == 6
+        assert os.getpid() not in {receipt.counts["pid"] for receipt in done.values()}
     finally:
-        for worker in workers:
-            if worker.is_running():
-                worker.kill()
-        driver.kill()
-        driver.communicate()
+        made.engine.close()
+    assert not any(psutil.pid_exists(receipt.counts["pid"]) for receipt in done.values())
+
+
+@pytest.mark.parametrize(
+    ("sizes", "workers"), [([10], 1), ([900, 900], 1), ([1000, 1000], 2), ([3000, 10], 2), ([1500] * 9, 4)]
+)
+def test_as_many_workers_as_there_is_input_for(tmp_path: Path, sizes: list[int], workers: int) -> None:
+    """A kilobyte for each, and four at most."""
+    said: list[str] = []
+    engine = LocalEngine(4, said.append, paying_bytes=1000, is_asked=True)
+    tasks = []
+    for number, size in enumerate(sizes):
+        (tmp_path / str(number)).write_bytes(bytes(size))
+        read = Input("texts", str(tmp_path / str(number)), str(number))
+        tasks.append(Task(function="test", key=str(number), options={}, inputs=[read], directory=""))
+    try:
+        done = {finished.key: receipt for finished, receipt in run_all(engine, perform, tasks)}
+        assert len(done) == len(tasks)
+        assert engine.workers == workers
+    finally:
+        engine.close()
+    here = {receipt.counts["pid"] for receipt in done.values()} == {os.getpid()}
+    assert here == (workers == 1)
+    assert len(said) == (workers < 4)
+    assert all(line.startswith(f"{workers} of 4 workers used") for line in said)
+
+
+def test_the_longest_task_is_begun_first(tmp_path: Path) -> None:
+    tasks = []
+    for number, size in enumerate([5, 900, 20, 900, 1]):
+        (tmp_path / str(number)).write_bytes(bytes(size))
+        read = Input("texts", str(tmp_path / str(number)), str(number))
+        tasks.append(Task(function="test", key=str(number), options={}, inputs=[read], directory=""))
+    engine = LocalEngine(1, print)
+    engine.submit(perform, tasks[:3])
+    order = [engine.collect().task.key]
+    engine.submit(perform, tasks[3:])
+    order += [engine.collect().task.key for _ in range(4)]
+    assert order == ["1", "3", "2", "0", "4"]

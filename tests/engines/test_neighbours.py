@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tokmill.engines.cluster import remove_abandoned, require_listener, temp_prefix
+from tokmill.engines.neighbours import remove_abandoned, require_listener, temp_prefix
 from tokmill.errors import EngineError
 
 
 def test_only_the_directories_of_processes_that_are_gone_are_removed(tmp_path: Path) -> None:
-    program = "from tokmill.engines.cluster import temp_prefix; print(temp_prefix('tm-x'))"
+    program = "from tokmill.engines.neighbours import temp_prefix; print(temp_prefix('tm-x'))"
     theirs = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     abandoned = tmp_path / f"{theirs.stdout.strip()}abc"
     reused = tmp_path / f"{temp_prefix('tm-x').rsplit('-', 2)[0]}-1-abc"  # our pid, when it was another's

@@ -9,7 +9,7 @@ import pytest
 
 from engines.tasks import perform, task
 from tokmill.artifacts.step import Input, Task
-from tokmill.engines.cluster import (
+from tokmill.engines.orders import (
     Code,
     EngineError,
     Order,
@@ -39,7 +39,7 @@ def test_a_task_arrives_as_it_was_sent() -> None:
 def test_what_a_worker_logs_is_logged_by_the_driver(caplog: pytest.LogCaptureFixture) -> None:
     reply = carry_out(encode_order(perform, task("a", warns="this shard")))
     caplog.clear()
-    assert read_reply(reply) is not None
+    assert read_reply(reply).receipt is not None
     assert [(r.name, r.levelname, r.getMessage()) for r in caplog.records] == [
         ("tokmill.test", "WARNING", "this shard is odd")
     ]
@@ -58,9 +58,9 @@ def test_a_worker_refuses_the_order_of_another_tokmill(
     change: dict[str, Any], words: str, asks: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = Code("3.11", "0.1.0", 2)
-    monkeypatch.setattr("tokmill.engines.cluster.own_code", lambda: msgspec.structs.replace(here, **change))
+    monkeypatch.setattr("tokmill.engines.orders.own_code", lambda: msgspec.structs.replace(here, **change))
     order = encode_question() if asks == "question" else encode_order(perform, task("a"))
-    monkeypatch.setattr("tokmill.engines.cluster.own_code", lambda: here)
+    monkeypatch.setattr("tokmill.engines.orders.own_code", lambda: here)
     with pytest.raises(EngineError) as caught:
         read_reply(carry_out(order))
     assert words in caught.value.what

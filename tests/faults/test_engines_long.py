@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 import tokmill as mill
-from engines.tasks import perform, task
+from engines.tasks import perform, run_all, task
 from faults.disk import checked_digest
 from mill import small_corpus
 from tokmill.artifacts.progress import Silence
@@ -147,7 +147,7 @@ def test_a_failed_run_leaves_no_task_at_work_on_a_cluster(tmp_path: Path) -> Non
         marker = tmp_path / "written"
         tasks = [task("slow", writes_late=str(marker)), task("bad", raises="ours")]
         with pytest.raises(DiskFull):
-            list(engine.run(perform, tasks))
+            list(run_all(engine, perform, tasks))
         assert marker.exists(), "the run was over before its task was"
         engine.close()
 

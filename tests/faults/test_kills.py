@@ -33,7 +33,7 @@ import pytest
 import tokmill as mill
 from faults.disk import checked_digest, open_scratch, whole_recipe
 from faults.groups import kill_group
-from forked import IS_LINUX, MAIN, start_forked
+from forked import IS_LINUX, MAIN, start_forked, workers_of
 from tokmill.storage.lease import LOCK
 
 COMMANDS, QUICK, WHOLE, ROUNDS = 2, 6, 200, 20
@@ -60,10 +60,7 @@ class Command(subprocess.Popen[bytes]):
         super().__init__(command, stdout=subprocess.DEVNULL, stderr=err, start_new_session=True)
 
     def workers(self) -> list[int]:
-        with contextlib.suppress(psutil.Error):
-            children = psutil.Process(self.pid).children()
-            return [child.pid for child in children if "spawn_main" in " ".join(child.cmdline())]
-        return []
+        return workers_of(self.pid)
 
 
 def fork_driver(arguments: list[str], err: BinaryIO) -> Driver:

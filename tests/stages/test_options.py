@@ -3,7 +3,7 @@ and JSON in between where they travel or are written down."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
@@ -12,11 +12,11 @@ import pytest
 
 from mill import small_corpus
 from tokmill import load_recipe
-from tokmill.artifacts.manifest import Receipt, load_manifest
+from tokmill.artifacts.manifest import load_manifest
 from tokmill.artifacts.progress import Silence
-from tokmill.artifacts.step import Task
-from tokmill.engines.cluster import carry_out, encode_order, read_reply
-from tokmill.engines.local import Engine, InlineEngine, Perform, Resources
+from tokmill.engines.cluster import ClusterEngine, Engine
+from tokmill.engines.local import Resources
+from tokmill.engines.orders import carry_out
 from tokmill.errors import ManifestDamaged
 from tokmill.pipeline.plan import plan_steps, steps_until
 from tokmill.pipeline.run import run_recipe
@@ -33,19 +33,37 @@ DEDUP = {
 }
 
 
-class ByOrders(InlineEngine):
-    """Every task goes to its worker, and its receipt comes back, as on a cluster: as bytes of JSON."""
+class Here:
+    """A cluster of this process: every task goes to its worker, and its receipt comes back, as bytes of
+    JSON."""
 
-    def run(self, perform: Perform, tasks: Sequence[Task]) -> Iterator[tuple[Task, Receipt]]:
-        for task in tasks:
-            receipt = read_reply(carry_out(encode_order(perform, task)))
-            assert receipt is not None
-            yield task, receipt
+    name = "here"
+    is_blame_shared = False
+    max_deaths = 1
+    killer = ""
+
+    def submit(self, order: bytes) -> bytes:
+        return carry_out(order)
+
+    def wait(self, handles: Sequence[bytes]) -> Sequence[bytes]:
+        return handles
+
+    def reply(self, handle: bytes) -> bytes:
+        return handle
+
+    def cancel(self, handles: Sequence[bytes]) -> None:
+        pass
+
+    def workers(self) -> int:
+        return 1
+
+    def close(self) -> None:
+        pass
 
 
 class ClusterSession(Session):
     def _open_engine(self) -> Engine:
-        self._engine = self._engine or ByOrders()
+        self._engine = self._engine or ClusterEngine(Here(), 1, print)
         return self._engine
 
 

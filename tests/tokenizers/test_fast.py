@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from hard_texts import NEWCOMERS, SENTENCES, TEXT
 from tokmill.kernels.wordclasses import UNSAFE
-from tokmill.tokenizers.fast import encode_column, open_fast, replace_rows
+from tokmill.tokenizers.fast import encode_column, load_fast, open_fast, replace_rows
 from tokmill.tokenizers.load import load_tokenizer
 from tokmill.tokenizers.protocol import Encoded, recent_classes
 
@@ -178,11 +178,11 @@ def test_a_model_that_gives_other_ids_is_not_used(models):
     tokenizer = load_tokenizer(models / "ranks.tiktoken", encoding="gpt2")
     path = str(tokenizer.path)
     other = (models / "tokenizer.json").read_bytes()
-    wrong = open_fast(lambda rs: rs.load_hf_json(other), tokenizer.encode)
-    right = open_fast(lambda rs: rs.BPETokenizer.from_tiktoken(path, "gpt2", {}), tokenizer.encode)
+    wrong = open_fast(load_fast(lambda rs: rs.load_hf_json(other)), tokenizer.encode)
+    right = open_fast(load_fast(lambda rs: rs.BPETokenizer.from_tiktoken(path, "gpt2", {})), tokenizer.encode)
     assert wrong is None
     assert right is not None
-    assert open_fast(lambda rs: rs.load_hf_json("{"), tokenizer.encode) is None
+    assert open_fast(load_fast(lambda rs: rs.load_hf_json("{")), tokenizer.encode) is None
 
 
 def test_ranks_with_gaps_are_left_to_the_reference(tmp_path, models):

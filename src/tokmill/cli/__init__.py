@@ -19,7 +19,7 @@ import click
 
 from tokmill import read_verbs
 from tokmill.cli.output import add_output_options, begin_log, guard_streams
-from tokmill.engines.collector import spare_collector
+from tokmill.engines.own_process import spare_collector, spare_threads
 from tokmill.errors import TokmillError
 
 _TITLES = (
@@ -86,6 +86,7 @@ def _former_pack(words: list[str]) -> list[str]:
 class _Verbs(click.Group):
     def __call__(self, *args: Any, **options: Any) -> Any:
         spare_collector()
+        spare_threads()
         guard_streams()
         try:
             return super().__call__(*args, **options)

@@ -44,6 +44,7 @@ from rich.text import Text
 import tokmill
 from tokmill.artifacts.progress import MARK
 from tokmill.cli.output import verbosity, write_log
+from tokmill.engines.forking import forked_server
 from tokmill.errors import OutputLost, TokmillError, plural
 from tokmill.recipe.whole import names_keys
 from tokmill.storage.disk import system_error
@@ -142,9 +143,14 @@ def results_to_stderr() -> None:
 
 
 def with_progress(function: str, options: dict[str, Any]) -> Any:
-    """A function of `tokmill` by its name: it is imported below the bar, which takes half of a second."""
-    with open_progress() as progress:
-        return getattr(tokmill, function)(**options, progress=progress)
+    """A function of `tokmill` by its name: it is imported below a bar, which takes half of a second. The bar
+    stands still until then: one that moves is a thread, and workers are forked from a process that has
+    none."""
+    with _open_bars(auto_refresh=False):
+        act = getattr(tokmill, function)
+    ready = forked_server() if options.get("workers", 1) != 1 else contextlib.nullcontext()
+    with ready, open_progress() as progress:
+        return act(**options, progress=progress)
 
 
 def answer(result: Any, as_json: bool, render: Callable[[Any], None]) -> None:
@@ -202,6 +208,12 @@ def _print_error(error: TokmillError, *, as_json: bool) -> None:
 @contextlib.contextmanager
 def open_progress() -> Iterator[RunProgress]:
     """Bars on a terminal, one line per step elsewhere."""
+    with _open_bars() as progress:
+        yield progress
+
+
+@contextlib.contextmanager
+def _open_bars(*, auto_refresh: bool = True) -> Iterator[RunProgress]:
     bars = Progress(
         TextColumn("{task.description:<24}"),
         BarColumn(bar_width=32),
@@ -210,6 +222,7 @@ def open_progress() -> Iterator[RunProgress]:
         console=err,
         transient=True,
         disable=not err.is_terminal or verbosity.is_quiet,
+        auto_refresh=auto_refresh,
     )
     with bars:
         yield RunProgress(bars)

@@ -19,18 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.artifacts.manifest import package_version
-from tokmill.engines.cluster import (
-    ClusterEngine,
-    Loss,
-    WorkerLost,
-    carry_out,
-    encode_question,
-    read_reply,
-    require_listener,
-    restored_environment,
-    tasks_at_work,
-    temp_directory,
-)
+from tokmill.engines.cluster import CLUSTER_KILLER, ClusterEngine, Loss, WorkerLost
+from tokmill.engines.neighbours import require_listener, restored_environment, temp_directory
+from tokmill.engines.orders import carry_out, encode_question, read_reply, tasks_at_work
 from tokmill.errors import EngineError
 
 _TEMP = "tokmill-dask"
@@ -50,6 +41,8 @@ def open_dask(address: str | None, workers: int | None, on_restart: Callable[[st
 
 class DaskCluster:
     is_blame_shared = True  # a Dask worker has its next task with it
+    max_deaths = 3
+    killer = CLUSTER_KILLER
 
     def __init__(self, address: str | None, workers: int | None) -> None:
         self._undo = contextlib.ExitStack()

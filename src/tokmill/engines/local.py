@@ -1,20 +1,17 @@
 """Engines of this machine, and the choice of one: what runs the tasks of a run.
 
-    open_engine ─┬─ local   InlineEngine: the driver itself, where one worker is enough or no more can be had
-                 │          LocalEngine: a pool of spawned processes that outlives its workers
+    open_engine ─┬─ local   the driver itself, where one worker is enough; else processes, which may be killed
                  ├─ ray     a private instance, or the cluster at an address
                  └─ dask    likewise
 
-    engine.run(perform, tasks) yields (task, receipt) as tasks finish, in any order
-    compile_kernels              before any of them, so that no task waits for a compiler
+    engine.submit(perform, tasks)   they wait, the longest first, and run
+    engine.collect()                the next that is done, in any order
+    compile_kernels                 before any of them, so that no task waits for a compiler
 
     memory  >=  driver  +  workers x (worker + SHARD_FACTOR x shard)            workers_within
 
-A worker that is killed breaks the pool; the pool is made anew and the tasks that were in flight run again. A
-task that was in flight at two such deaths runs alone, so that the one that kills its worker is found; after
-five it is given up and named. Workers end themselves when the driver is gone. One worker runs inline, because
-a process takes two seconds to start, longer than a small recipe; a killed driver resumes from its receipts
-all the same.
+A worker that is killed loses its task, which runs again; one that was in flight at five such deaths is given
+up and named. Workers end themselves when the driver is gone. A killed driver resumes from its receipts.
 
 The size of a shard is the recipe's, for it decides the bytes that are written; so --memory can only lower the
 number of workers. Training a tokenizer is outside this sum: `tokenizer.train.sample_megabytes` bounds it.
@@ -22,30 +19,21 @@ number of workers. Training a tokenizer is outside this sum: `tokenizer.train.sa
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import logging.handlers
-import multiprocessing
 import os
 import re
-import signal
-import sys
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
-from multiprocessing import connection
-from typing import Any, Literal, Protocol
+from typing import Literal
 
-from tokmill.artifacts.manifest import Receipt, available_cores
-from tokmill.artifacts.progress import LOGGER, Progress
+from tokmill.artifacts.manifest import available_cores
+from tokmill.artifacts.progress import Progress
 from tokmill.artifacts.step import Task
-from tokmill.engines.collector import spare_collector
-from tokmill.errors import MissingExtra, RecipeError, TaskFailed, plural
+from tokmill.engines.cluster import ClusterEngine, Done, Engine
+from tokmill.engines.orders import Perform
+from tokmill.engines.processes import Prepare, Processes
+from tokmill.errors import MissingExtra, RecipeError, plural
 from tokmill.kernels.warm import ensure_compiled
 
 # --- memory ---
@@ -95,173 +83,81 @@ def _gigabytes(size: int) -> str:
     return f"{size / 1e9:.1f} GB"
 
 
-# --- a pool of processes ---
+# --- this machine ---
 
-Perform = Callable[[Task], Receipt]
+# A worker that is forked costs 0.4 CPU seconds to its first task and 0.3 for its tokenizer, as much as the
+# work on so much input (4 MB compressed are 10 to 20 of text, and a run moves 8 MB of text a CPU second).
+PAYING_BYTES = 4_000_000
+PAYING_VARIABLE = "TOKMILL_WORKER_MEGABYTES"
 
-_ALONE_AFTER = 2
-_GIVE_UP_AFTER = 5
-_RELAY_SECONDS = 2.0
 
+class LocalEngine(ClusterEngine):
+    """As many processes as pay: the driver does the tasks itself while there is little to do, and one worker
+    is always the driver. What there is to do is seen from the tasks at hand, the bytes that they read."""
 
-class Engine(Protocol):
+    def __init__(
+        self,
+        workers: int,
+        say: Callable[[str], None],
+        prepare: Prepare | None = None,
+        paying_bytes: int = PAYING_BYTES,
+        *,
+        is_asked: bool = False,
+    ) -> None:
+        self._processes = Processes(workers, prepare)
+        super().__init__(self._processes, workers, say)
+        self._most = workers
+        self._paying_bytes = paying_bytes
+        self._used = 1  # so far; it only grows
+        self._bytes = 0  # of all tasks that were submitted and are not done
+        self._sizes: dict[int, int] = {}
+        self._is_to_be_told = is_asked
+
     @property
-    def name(self) -> str: ...  # for the manifest
-    @property
-    def workers(self) -> int: ...
-    def run(self, perform: Perform, tasks: Sequence[Task]) -> Iterator[tuple[Task, Receipt]]: ...
-    def close(self) -> None: ...
+    def workers(self) -> int:
+        return self._used
 
-
-def count_loss(task: Task, losses: dict[str, int], limit: int, what: str, *, next: str) -> None:
-    """One more of them while a worker had the task; so many are too many."""
-    losses[task.fingerprint] = losses.get(task.fingerprint, 0) + 1
-    if losses[task.fingerprint] >= limit:
-        raise TaskFailed(
-            f"{what} {limit} times while it worked on this task",
-            where=f"{task.function} {task.key}",
-            next=f"{next} or a smaller `shards.megabytes`",
-        ) from None
-
-
-class LocalEngine:
-    name = "local"
-
-    def __init__(self, workers: int, on_restart: Callable[[str], None]) -> None:
-        self.workers = workers
-        self._on_restart = on_restart
-        self._pool: ProcessPoolExecutor | None = None
-        self._messages: Any = None  # one queue per pool: a killed worker may leave it locked
-
-    def run(self, perform: Perform, tasks: Sequence[Task]) -> Iterator[tuple[Task, Receipt]]:
-        waiting = deque(tasks)
-        deaths: dict[str, int] = {}
-        running: dict[Future[Receipt], Task] = {}
-        while waiting or running:
-            # Twice the workers: each finds its next task queued, and little is lost when the pool breaks.
-            room = 1 if any(count >= _ALONE_AFTER for count in deaths.values()) else 2 * self.workers
-            try:
-                while waiting and len(running) < room:
-                    running[self._submit(perform, waiting[0])] = waiting[0]
-                    waiting.popleft()
-                done, _ = wait(running, return_when=FIRST_COMPLETED)
-                for future in done:
-                    receipt = future.result()
-                    task = running.pop(future)
-                    deaths.pop(task.fingerprint, None)
-                    yield task, receipt
-            except BrokenProcessPool:
-                self.close(wait=False)
-                finished = [f for f in running if f.done() and not f.cancelled() and f.exception() is None]
-                for future in finished:
-                    task = running.pop(future)
-                    deaths.pop(task.fingerprint, None)
-                    yield task, future.result()
-                for task in reversed(running.values()):
-                    killer = "look for the kernel's out-of-memory killer; try fewer `--workers`"
-                    count_loss(task, deaths, _GIVE_UP_AFTER, "a worker died", next=killer)
-                    waiting.appendleft(task)
-                running.clear()
-                self._on_restart("a worker died; its tasks run again")
-
-    def _submit(self, perform: Perform, task: Task) -> Future[Receipt]:
-        try:
-            with _without_main():  # submitting starts workers
-                return self._open_pool().submit(perform, task)
-        except OSError as error:
-            if error.errno is not None:
-                raise
-            # a worker was killed just now: the pool closes its pipes before it says that it is broken
-            raise BrokenProcessPool(str(error)) from error
-
-    def close(self, *, wait: bool = True) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=wait, cancel_futures=True)
-            self._pool = None
-            self._messages.put(None)
-            if wait:  # a relay that was cut short by a killed worker may never see the end
-                self._relay.join(_RELAY_SECONDS)
-
-    def _open_pool(self) -> ProcessPoolExecutor:
-        if self._pool is None:
-            spawn = multiprocessing.get_context("spawn")
-            self._messages = spawn.Queue()
-            self._relay = threading.Thread(target=_relay, args=(self._messages,), daemon=True)
-            self._relay.start()
-            self._pool = ProcessPoolExecutor(
-                self.workers,
-                mp_context=spawn,
-                initializer=_start_worker,
-                initargs=(self._messages,),
-            )
-        return self._pool
-
-
-def without_semaphores() -> str:
-    """Why processes cannot share a queue here: on Linux a semaphore is a file in /dev/shm.
-    Empty where they can."""
-    try:
-        multiprocessing.get_context("spawn").Lock()
-    except (OSError, ImportError) as error:
-        return f"/dev/shm: {error.strerror}" if isinstance(error, OSError) else str(error)
-    return ""
-
-
-@contextlib.contextmanager
-def _without_main() -> Iterator[None]:
-    """A spawned process imports the main module of its parent: a script that calls tokmill.run would run
-    again in every worker, which dies of it. Workers need nothing from it."""
-    main = sys.modules["__main__"]
-    hidden: dict[str, Any] = {
-        name: main.__dict__.pop(name) for name in ("__file__", "__spec__") if name in main.__dict__
-    }
-    main.__spec__ = None
-    try:
-        yield
-    finally:
-        main.__dict__.update(hidden)
-
-
-def _relay(messages: Any) -> None:
-    """What workers log, logged here. A queue whose worker was killed while it wrote may end in the middle."""
-    with contextlib.suppress(EOFError, OSError, TypeError):  # TypeError: Python is on its way out
-        while (record := messages.get()) is not None:
-            logging.getLogger(record.name).handle(record)
-
-
-def _start_worker(messages: Any) -> None:
-    """An interrupt is the driver's to handle, and no worker outlives its driver or waits for its last
-    words."""
-    spare_collector()
-    messages.cancel_join_thread()
-    logger = logging.getLogger(LOGGER)
-    logger.propagate = False
-    logger.setLevel(logging.INFO)
-    logger.addHandler(logging.handlers.QueueHandler(messages))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_driver, daemon=True).start()
-
-
-def _end_with_driver() -> None:
-    driver = multiprocessing.parent_process()
-    if driver is not None:
-        connection.wait([driver.sentinel])
-        os._exit(1)
-
-
-# --- one worker: the driver itself ---
-
-
-class InlineEngine:
-    name = "local"
-    workers = 1
-
-    def run(self, perform: Perform, tasks: Sequence[Task]) -> Iterator[tuple[Task, Receipt]]:
+    def submit(self, perform: Perform, tasks: Iterable[Task]) -> None:
         for task in tasks:
-            yield task, perform(task)
+            self._sizes[id(task)] = size = self._waiting.put(perform, task)
+            self._bytes += size
+        paying = self._bytes // self._paying_bytes if self._paying_bytes else self._most
+        self._used = max(self._used, min(self._most, len(self._sizes), paying))
+        if self._used > 1:
+            with self._stopping():
+                self._hand_out()
 
-    def close(self) -> None:
-        pass
+    def collect(self) -> Done:
+        self._tell()
+        if self._used > 1:
+            done = super().collect()
+        else:
+            perform, task = self._waiting.get()
+            done = _perform_here(perform, task)
+        self._bytes -= self._sizes.pop(id(done.task), 0)
+        return done
+
+    def _room(self) -> int:
+        return self._used
+
+    def _stop(self) -> None:
+        super()._stop()
+        self._sizes.clear()
+        self._bytes = 0
+
+    def _tell(self) -> None:
+        if self._is_to_be_told and self._used < self._most:
+            self._on_restart(
+                f"{self._used} of {plural(self._most, 'worker')} used: one for each "
+                f"{self._paying_bytes / 1e6:.0f} MB of input, of which there are {self._bytes / 1e6:.1f}"
+            )
+        self._is_to_be_told = False
+
+
+def _perform_here(perform: Perform, task: Task) -> Done:
+    begun, spent = time.monotonic(), time.process_time()
+    receipt = perform(task)
+    return Done(task, receipt, time.monotonic() - begun, time.process_time() - spent)
 
 
 # --- kernels ---
@@ -318,7 +214,9 @@ def check_resources(resources: Resources) -> None:
         )
 
 
-def open_engine(resources: Resources, shard_bytes: int, say: Callable[[str], None]) -> Engine:
+def open_engine(
+    resources: Resources, shard_bytes: int, say: Callable[[str], None], prepare: Prepare | None = None
+) -> Engine:
     if resources.address is not None:
         return _open_cluster(resources, resources.workers, say)
     workers = resources.workers or available_cores()
@@ -326,10 +224,18 @@ def open_engine(resources: Resources, shard_bytes: int, say: Callable[[str], Non
         workers = workers_within(resources.memory, workers, shard_bytes, say)
     if resources.engine != "local":
         return _open_cluster(resources, workers, say)
-    if workers > 1 and (fault := without_semaphores()):
-        say(f"working in one process: this machine gives no semaphores to share with others ({fault})")
-        workers = 1
-    return InlineEngine() if workers == 1 else LocalEngine(workers, say)
+    return LocalEngine(workers, say, prepare, _paying_bytes(), is_asked=resources.workers is not None)
+
+
+def _paying_bytes() -> int:
+    written = os.environ.get(PAYING_VARIABLE, "")
+    if not re.fullmatch(r"[0-9]*", written):
+        raise RecipeError(
+            f"{written} is not a whole number",
+            where=PAYING_VARIABLE,
+            next="set it to megabytes, or not at all",
+        )
+    return int(written) * 1_000_000 if written else PAYING_BYTES
 
 
 def _open_cluster(resources: Resources, workers: int | None, say: Callable[[str], None]) -> Engine:

@@ -20,17 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.artifacts.manifest import package_version
-from tokmill.engines.cluster import (
-    ClusterEngine,
-    Loss,
-    WorkerLost,
-    carry_out,
-    encode_question,
-    read_reply,
-    require_listener,
-    restored_environment,
-    temp_directory,
-)
+from tokmill.engines.cluster import CLUSTER_KILLER, ClusterEngine, Loss, WorkerLost
+from tokmill.engines.neighbours import require_listener, restored_environment, temp_directory
+from tokmill.engines.orders import carry_out, encode_question, read_reply
 from tokmill.errors import EngineError
 
 _TEMP = "tm-ray"
@@ -53,6 +45,8 @@ def open_ray(address: str | None, workers: int | None, on_restart: Callable[[str
 
 class RayCluster:
     is_blame_shared = False  # a Ray worker holds one task, and it is the one that is lost
+    max_deaths = 3
+    killer = CLUSTER_KILLER
 
     def __init__(self, address: str | None, workers: int | None) -> None:
         self._undo = contextlib.ExitStack()

@@ -7,7 +7,8 @@
                                                       └─ process ─┘
                         then it is written: workers, and whoever comes later, find the cache full
 
-    load_kernels     the same, and each is called here once: for who measures, or forks
+    load_kernels     the same, and each is called here once: for who measures
+    load_kept        each is called here once, if none has to be compiled: for who forks
 
 All of them, though a run may call half: the commands that follow call the others, and would be silent for as
 long. Compiling holds numba's one lock, so threads are of no use. Modules are handed out, the longest first,
@@ -74,6 +75,14 @@ def load_kernels(modules: Collection[str] | None = None) -> list[Any]:
     kernels = kernels_of(modules)
     _call_each(kernels)
     return kernels
+
+
+def load_kept() -> None:
+    """Those that are in the cache, called once in this process; none where some are not, or nothing is
+    kept."""
+    ready = _ready_file()
+    if ready is not None and not _stale(ready, _stamps()):
+        _call_each(kernels_of())
 
 
 def kernels_of(modules: Collection[str] | None = None) -> list[Any]:

@@ -10,7 +10,7 @@ A step knows what it needs; `run_manifest.assess` says whether it is up to date.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -117,14 +117,6 @@ def alone(ingest: Step) -> Step:
     return replace(ingest, extra=replace(ingest.extra, follower=None))
 
 
-def waves(steps: Sequence[Step], given: Iterable[str] = ()) -> Iterator[list[Step]]:
-    """The steps in groups: all of a group can be worked on at once, when those before are done.
-    `given` are done already."""
-    done = set(given)
-    waiting = list(steps)
-    while waiting:
-        ready = [step for step in waiting if done.issuperset(step.needs)]
-        assert ready, "steps need each other"
-        yield ready
-        done.update(step.name for step in ready)
-        waiting = [step for step in waiting if step.name not in done]
+def ready_steps(waiting: Sequence[Step], done: Container[str]) -> list[Step]:
+    """Those that can be worked on: all that they need is done."""
+    return [step for step in waiting if all(need in done for need in step.needs)]

@@ -324,7 +324,7 @@ def run_steps(
                 every_step,
                 artifacts,
                 {
-                    **session.describe(),
+                    **session.describe_run(),
                     **({"set": asked.settings} if asked.settings else {}),
                     **_compared(estimate, session, ran, skipped, time.monotonic() - started),
                 },

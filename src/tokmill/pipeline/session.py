@@ -1,15 +1,18 @@
-"""Do the steps of a run: every one that is not up to date, in waves.
+"""Do the steps of a run: every one that is not up to date, as soon as what it needs is done.
 
-wave of steps ─ up to date? left alone
-              └ stale: begin ─ conduct ─ tasks without a receipt that holds ─ engine ─ receipts ─┐
-                                  └────────────────── until it has an outcome ───────────────────┤
-                                                          conservation ─ manifest ─ artifact  <──┘
+all it needs is done ─ up to date? left alone
+                     └ stale: begin ─ conduct ─ tasks without a receipt that holds ─ engine ─ receipts ─┐
+                                         └───────────── until it has an outcome ────────────────────────┤
+                                                                 conservation ─ manifest ─ artifact  <──┘
+
+No step waits for another that it does not need: each goes on when its own tasks are done, and the tasks of
+all of them share the engine.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tokmill.artifacts.manifest import (
@@ -37,9 +40,12 @@ from tokmill.artifacts.step import (
     sweep,
     usable_receipts,
 )
-from tokmill.engines.local import Engine, Resources, compile_kernels, open_engine
-from tokmill.pipeline.plan import alone, waves
+from tokmill.engines.cluster import Done, Engine
+from tokmill.engines.local import Resources, compile_kernels, open_engine
+from tokmill.pipeline.plan import alone, ready_steps
 from tokmill.pipeline.run_manifest import Freshness, assess, step_inputs
+from tokmill.pipeline.timeline import TIMELINE, Timeline
+from tokmill.stages.loading import prepare_for
 from tokmill.stages.registry import STAGES, perform
 from tokmill.storage.disk import remove_file
 
@@ -72,6 +78,8 @@ class Session:
         self._why = why
         self.restored: list[str] = []
         self._engine: Engine | None = None
+        self._planned: list[Step] = []
+        self._timeline = Timeline()
         self.compiling_seconds = 0.0
 
     def close(self) -> None:
@@ -83,34 +91,65 @@ class Session:
     ) -> tuple[dict[str, Artifact], list[str], list[str]]:
         """`given`: artifacts of another run that these steps are made from."""
         artifacts: dict[str, Artifact] = dict(given or {})
-        ran, skipped = [], []
-        for wave in waves(steps, artifacts):
+        waiting, ran, skipped = list(steps), set[str](), set[str]()
+        self._planned += steps
+        at_work: dict[str, _Conducted] = {}  # by directory, as their tasks know it
+        while waiting or at_work:
+            ready = ready_steps(waiting, artifacts)
+            waiting = [step for step in waiting if step not in ready]
             stale: list[tuple[Step, Freshness]] = []
-            for step in wave:
+            for step in ready:
                 freshness = self._assess(step, artifacts, SAMPLED_BYTES // len(steps))
-                if freshness.is_current and freshness.artifact is not None:
-                    STAGES[step.kind].check(step, freshness.artifact.manifest.counts)
-                    if is_unswept(freshness.artifact):
-                        sweep(freshness.artifact)
-                    self._progress.skip_step(step.name)
-                    artifacts[step.name] = freshness.artifact
-                    skipped.append(step.name)
-                elif freshness.previous is not None:
-                    STAGES[step.kind].check(step, freshness.previous.manifest.counts)
-                    remove_file(self._out / MANIFEST)  # as below
-                    self._set_aside(step.directory)
-                    artifacts[step.name] = bring_back(freshness.previous, step.directory)
-                    self.restored.append(step.name)
-                    self._progress.skip_step(step.name)
+                if freshness.is_current or freshness.previous is not None:
+                    artifacts[step.name] = self._reuse(step, freshness)
+                    skipped.update([step.name] if freshness.is_current else [])
                 else:
-                    if freshness.is_damaged and step.kind == "ingest":
-                        step = alone(step)  # what was cleaned is still of these documents
                     stale.append((step, freshness))
             if stale:
                 remove_file(self._out / MANIFEST)  # until this run ends, the directory is unfinished
-                artifacts.update(self._rebuild(stale, artifacts))
-                ran += [step.name for step, _ in stale]
-        return {step.name: artifacts[step.name] for step in steps}, ran, skipped
+                self._compile_kernels()
+                ran.update(step.name for step, _ in stale)
+                moving = []
+                for step, freshness in stale:
+                    with self._timeline.driver(step.name):
+                        moving.append(self._begin(step, freshness, artifacts))
+                at_work |= {conducted.directory: conducted for conducted in moving}
+            elif not ready:
+                assert at_work, "steps need each other"
+                done = self._open_engine().collect()
+                conducted = at_work[done.task.directory]
+                self._progress.finish_task(conducted.step.name)
+                self._timeline.task(conducted.step.name, done.seconds)
+                moving = [conducted] if conducted.hold(done) else []
+            else:
+                moving = []
+            for conducted in moving:
+                name = conducted.step.name
+                with self._timeline.driver(name):
+                    if (outcome := self._advance(conducted)) is not None:
+                        del at_work[conducted.directory]
+                        artifacts[name] = self._conclude(conducted, outcome)
+
+        def in_order(names: set[str]) -> list[str]:
+            return [step.name for step in steps if step.name in names]
+
+        return {step.name: artifacts[step.name] for step in steps}, in_order(ran), in_order(skipped)
+
+    def _reuse(self, step: Step, freshness: Freshness) -> Artifact:
+        """One that is up to date, or that was so before and is brought back."""
+        found = freshness.artifact if freshness.is_current else freshness.previous
+        assert found is not None
+        STAGES[step.kind].check(step, found.manifest.counts)
+        if freshness.is_current:
+            if is_unswept(found):
+                sweep(found)
+        else:
+            remove_file(self._out / MANIFEST)  # until this run ends, the directory is unfinished
+            self._set_aside(step.directory)
+            found = bring_back(found, step.directory)
+            self.restored.append(step.name)
+        self._progress.skip_step(step.name)
+        return found
 
     def _assess(self, step: Step, upstream: Mapping[str, Artifact], sampled_bytes: int) -> Freshness:
         """A step that is up to date has its files, of the right size;
@@ -123,48 +162,52 @@ class Session:
                 return Freshness(freshness.artifact, [reason], is_damaged=True)
         return freshness
 
-    def _rebuild(
-        self, stale: Sequence[tuple[Step, Freshness]], artifacts: Mapping[str, Artifact]
-    ) -> Iterator[tuple[str, Artifact]]:
-        """Conduct the steps side by side: whatever tasks they ask for go to the engine together."""
-        self._compile_kernels()
-        started = time.monotonic()
-        conducts: dict[str, tuple[Step, Conduct]] = {}
-        asked: dict[str, list[Task]] = {}
-        for step, freshness in stale:
-            self._progress.begin_step(step.name, freshness.reasons)
-            opened = [step.directory]
-            if step.kind == "ingest" and step.extra.follower is not None:
-                opened.append(Path(step.extra.follower.directory))  # cleaned in the same pass
-            for directory in opened:
-                self._set_aside(directory)
-                begin(directory)
-            conduct = STAGES[step.kind].conduct(step, {name: artifacts[name] for name in step.needs})
-            conducts[step.name] = step, conduct
-            asked[step.name] = next(conduct)
-        while conducts:
-            receipts = self._perform({name: (conducts[name][0], tasks) for name, tasks in asked.items()})
-            asked = {}
-            for name, (step, conduct) in list(conducts.items()):
-                try:
-                    asked[name] = conduct.send(receipts[name])
-                except StopIteration as stop:
-                    del conducts[name]
-                    upstream = {need: artifacts[need] for need in step.needs}
-                    yield name, self._conclude(step, upstream, stop.value, time.monotonic() - started)
+    def _begin(self, step: Step, freshness: Freshness, artifacts: Mapping[str, Artifact]) -> _Conducted:
+        """A step that is not up to date; nothing is asked of it yet."""
+        if freshness.is_damaged and step.kind == "ingest":
+            step = alone(step)  # what was cleaned is still of these documents
+        self._progress.begin_step(step.name, freshness.reasons)
+        opened = [step.directory]
+        if step.kind == "ingest" and step.extra.follower is not None:
+            opened.append(Path(step.extra.follower.directory))  # cleaned in the same pass
+        for directory in opened:
+            self._set_aside(directory)
+            begin(directory)
+        upstream = {name: artifacts[name] for name in step.needs}
+        return _Conducted(step, STAGES[step.kind].conduct(step, upstream), upstream)
+
+    def _advance(self, conducted: _Conducted) -> Outcome | None:
+        """Ask for its next tasks, with the receipts of the last ones; only tasks without one that holds are
+        run. An outcome when there are no more."""
+        step = conducted.step
+        while True:
+            tasks = conducted.ask()
+            if tasks is None:
+                return conducted.outcome
+            found = usable_receipts(step.directory, conducted.fingerprints)
+            self._progress.expect_tasks(step.name, len(tasks), len(found))
+            missing = conducted.expect(found)
+            if missing:
+                self._open_engine().submit(perform, missing)
+                return None
 
     def _set_aside(self, directory: Path) -> None:
         if self._keeps:
             set_aside(self._out, directory)
 
-    def _conclude(
-        self, step: Step, upstream: Mapping[str, Artifact], outcome: Outcome, seconds: float
-    ) -> Artifact:
+    def _conclude(self, conducted: _Conducted, outcome: Outcome) -> Artifact:
+        step, upstream = conducted.step, conducted.upstream
+        seconds = time.monotonic() - conducted.begun
         if "in" in outcome.counts:
             check_conservation(outcome.counts, where=step.name)
         inputs = step_inputs(step, upstream)
         own = STAGES[step.kind].environment(step, outcome.receipts)
-        environment = {**self.describe(), "seconds": round(seconds, 3), **own}
+        environment = {
+            **self.describe(),
+            "seconds": round(seconds, 3),
+            "cpu_seconds": round(conducted.cpu_seconds, 3),
+            **own,
+        }
         manifest = build_manifest(
             kind=step.kind,
             step=step.name,
@@ -180,27 +223,11 @@ class Session:
         self._progress.finish_step(step.name, seconds, outcome.counts)
         return artifact
 
-    def _perform(self, asked: Mapping[str, tuple[Step, list[Task]]]) -> dict[str, list[Receipt]]:
-        """Receipts by step, in task order; only tasks without one that holds are run."""
-        held: dict[tuple[str, str], Receipt] = {}
-        missing: list[Task] = []
-        step_of: dict[str, str] = {}
-        for name, (step, tasks) in asked.items():
-            found = usable_receipts(step.directory, [task.fingerprint for task in tasks])
-            held.update(((name, fingerprint), receipt) for fingerprint, receipt in found.items())
-            missing += [task for task in tasks if task.fingerprint not in found]
-            step_of[str(step.directory)] = name
-            self._progress.expect_tasks(name, len(tasks), len(found))
-        if missing:
-            for task, receipt in self._open_engine().run(perform, missing):
-                name = step_of[task.directory]
-                held[name, task.fingerprint] = receipt
-                self._progress.finish_task(name)
-        return {name: [held[name, task.fingerprint] for task in tasks] for name, (_, tasks) in asked.items()}
-
     def _open_engine(self) -> Engine:
         if self._engine is None:
-            self._engine = open_engine(self._resources, self._shard_bytes, self._progress.say)
+            self._engine = open_engine(
+                self._resources, self._shard_bytes, self._progress.say, prepare_for(self._planned)
+            )
         return self._engine
 
     def _compile_kernels(self) -> None:
@@ -208,12 +235,63 @@ class Session:
         if self._engine is None:
             self.compiling_seconds += compile_kernels(self._progress)
 
+    def describe_run(self) -> Json:
+        """For the manifest of the run: who worked when, too."""
+        timeline = self._timeline.as_json(self._engine.workers if self._engine is not None else 1)
+        return {**self.describe(), **({TIMELINE: timeline} if timeline is not None else {})}
+
     def describe(self) -> Json:
         if self._engine is not None:
             name, workers = self._engine.name, self._engine.workers
         else:  # nothing had to be done
             name, workers = self._resources.engine, self._resources.workers or available_cores()
         return describe_environment(workers=workers, engine=name, recipe_directory=self._base)
+
+
+class _Conducted:
+    """A step at work: what it has asked for, and what of that is there."""
+
+    def __init__(self, step: Step, conduct: Conduct, upstream: Mapping[str, Artifact]) -> None:
+        self.step = step
+        self.upstream = upstream
+        self.directory = str(step.directory)
+        self.begun = time.monotonic()
+        self.cpu_seconds = 0.0  # of its tasks
+        self.outcome: Outcome | None = None
+        self.fingerprints: list[str] = []
+        self._conduct = conduct
+        self._tasks: list[Task] | None = None
+        self._receipts: dict[str, Receipt] = {}
+        self._missing = 0
+
+    def ask(self) -> list[Task] | None:
+        """For tasks; None: it has its outcome. Receipts are handed in, in the order of the tasks."""
+        try:
+            if self._tasks is None:
+                self._tasks = next(self._conduct)
+            else:
+                self._tasks = self._conduct.send([self._receipts[name] for name in self.fingerprints])
+        except StopIteration as stop:
+            self.outcome = stop.value
+            return None
+        self.fingerprints = [task.fingerprint for task in self._tasks]
+        self._receipts = {}
+        return self._tasks
+
+    def expect(self, found: Mapping[str, Receipt]) -> list[Task]:
+        """Those that are not found have to be run."""
+        self._receipts = dict(found)
+        tasks = zip(self.fingerprints, self._tasks or (), strict=True)
+        missing = [task for fingerprint, task in tasks if fingerprint not in found]
+        self._missing = len(missing)
+        return missing
+
+    def hold(self, done: Done) -> bool:
+        """Whether that was the last one."""
+        self._receipts[done.receipt.fingerprint] = done.receipt
+        self.cpu_seconds += done.cpu_seconds
+        self._missing -= 1
+        return not self._missing
 
 
 def _experiment_id(step: Step, inputs: Mapping[str, str], upstream: Mapping[str, Artifact]) -> str:

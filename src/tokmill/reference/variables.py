@@ -13,6 +13,10 @@ VARIABLES = {
     "TOKMILL_WORKERS": (
         "processes of every verb that has `--workers`, where that is not given [default: the cores available]"
     ),
+    "TOKMILL_WORKER_MEGABYTES": (
+        "a run has a worker for each so many megabytes of input, and no more than `--workers` [default: 4]; "
+        "0: as many as there are tasks for"
+    ),
     "_TOKMILL_COMPLETE": (
         "`bash_source`, `zsh_source` or `fish_source`: `tokmill` prints the completion of that shell"
     ),

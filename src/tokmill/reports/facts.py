@@ -21,11 +21,13 @@ import yaml
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.step import UNKNOWN, Artifact
 from tokmill.audit.opened import KINDS, Found, find_artifacts
+from tokmill.pipeline.timeline import TIMELINE
 from tokmill.recipe.file import parse_recorded
 from tokmill.reports.charts import percent
 from tokmill.reports.drops import describe_clusters, describe_drops, describe_duplicates, find_drops
 from tokmill.reports.edits import describe_decontamination, describe_redactions
 from tokmill.reports.flow import flow_of_documents, flow_of_tokens, list_outcomes
+from tokmill.reports.idleness import describe_idleness
 from tokmill.reports.tally import Tally, rank_shares, tally_chars, tally_tokens, word_column
 from tokmill.stages.build.contents import Contents, Held, load_contents
 from tokmill.stages.warnings import told_by_run
@@ -84,6 +86,7 @@ def gather_facts(directory: str | Path) -> Json:
         "texts": describe_texts(found),
         "pace": describe_pace(found),
         "estimate": describe_estimate(found),
+        "idleness": describe_idleness(found.root.environment.get(TIMELINE) if found.root else None),
         "chain": describe_chain(found),
         "environment": describe_environment_of(found),
         "warnings": [
@@ -382,8 +385,8 @@ def describe_environment_of(found: Found) -> Json:
 
 
 def describe_pace(found: Found) -> list[Json]:
-    """Steps of a kind work side by side and each counts its time from their common start: the longest is the
-    time of all. Ingest and clean are one pass over the text."""
+    """Steps of a kind work side by side: the longest is the time of all, or nearly, for each counts its time
+    from when it was begun. Ingest and clean are one pass over the text."""
     rows = []
     for kinds in (("ingest", "clean"), *((kind,) for kind in KINDS[2:])):
         groups = [list(found.of_kind(kind).values()) for kind in kinds]

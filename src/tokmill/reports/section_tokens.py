@@ -24,6 +24,7 @@ from tokmill.reports.charts import (
     size,
     table,
 )
+from tokmill.reports.idleness import show_idleness
 
 
 def _lines(told: list[Json]) -> str:
@@ -67,11 +68,12 @@ def pace_section(facts: Json) -> Section:
         *(f"{name} {version}" for name, version in (environment["packages"] or {}).items() if version),
     ]
     says = (
-        "How long each kind of step took, as its manifest says. Steps that work side by side count from "
-        "their common start; the first run on a machine also compiles."
+        "How long each kind of step took, as its manifest says, and when workers had nothing to do. Steps "
+        "work side by side where one does not need the other, so their times are no sum."
     )
     head = ["Step", "", "time", "documents", "text", "rate", "written"]
-    body = table(head, rows, 2) + f'<p class="meta">{shown(" · ".join(part for part in told if part))}</p>'
+    body = table(head, rows, 2) + show_idleness(facts["idleness"])
+    body += f'<p class="meta">{shown(" · ".join(part for part in told if part))}</p>'
     return Section("pace", "Pace", says, body + _estimated(facts["estimate"]))
 
 

@@ -35,7 +35,7 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -63,6 +63,8 @@ PROBES: Final = (
     "def f(x):\n    return {'a': [1, 2.5e-3]}  # <b>&amp;</b> ~~ \\\\ //",
     "<s></s><unk><pad><0x0A>[INST][/INST]<|endoftext|><|im_start|>▁▁ ▁",
 )
+
+T = TypeVar("T")
 
 
 # --- the fast path ---
@@ -104,31 +106,50 @@ class Fast:
         return np.flatnonzero(rows)
 
 
+def load_fast(load: Callable[[Any], Any]) -> Any:
+    """What `load` makes of gigatoken's compiled module; None where the reference must do. No thread is
+    started, so that a process may be forked afterwards."""
+    try:
+        from gigatoken import gigatoken_rs
+    except ImportError:
+        return None
+    return _unless_refused(lambda: load(gigatoken_rs))
+
+
 def open_fast(
-    load: Callable[[Any], Any],
+    model: Any,
     reference: Reference,
     *,
     routed_classes: NDArray[np.uint8] | None = None,
     routed_literals: LiteralTable | None = None,
 ) -> Fast | None:
-    """gigatoken with what `load` makes of its compiled module; None where the reference must do."""
-    try:
-        import awkward
-        from gigatoken import gigatoken_rs
-    except ImportError:
+    """gigatoken with a model of `load_fast`, which gives the ids of the reference on some hard texts."""
+    if model is None:
         return None
     try:
-        fast = Fast(load(gigatoken_rs), awkward, routed_classes, routed_literals)
-        probes = pa.array(PROBES, pa.large_string())
-        found, expected = encode_column(probes, fast, reference), reference(PROBES)
+        import awkward
+    except ImportError:
+        return None
+    fast = Fast(model, awkward, routed_classes, routed_literals)
+    probes = pa.array(PROBES, pa.large_string())
+    found = _unless_refused(lambda: encode_column(probes, fast, reference))
+    if found is None:
+        return None
+    expected = reference(PROBES)
+    same = np.array_equal(found.lengths, expected.lengths) and np.array_equal(found.ids, expected.ids)
+    return fast if same else None
+
+
+def _unless_refused(act: Callable[[], T]) -> T | None:
+    """What gigatoken cannot do is left to the reference."""
+    try:
+        return act()
     except (RuntimeError, ValueError, TypeError, KeyError, OSError):
         return None  # "Unsupported normalizer type", "Unknown pre_tokenizer", ranks with gaps …
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # Rust's way to fail on a model it did not foresee
             raise
         return None
-    same = np.array_equal(found.lengths, expected.lengths) and np.array_equal(found.ids, expected.ids)
-    return fast if same else None
 
 
 def encode_column(texts: Any, fast: Fast | None, reference: Reference) -> Encoded:
@@ -154,11 +175,21 @@ class LibraryTokenizer(ABC):
     @abstractmethod
     def _encode_one(self, text: str) -> NDArray[np.int32]: ...
     @abstractmethod
+    def _load_fast(self) -> Any: ...  # None: the reference must do
+    @abstractmethod
     def _open_fast(self) -> Fast | None: ...
+
+    @functools.cached_property
+    def _fast_model(self) -> Any:
+        return self._load_fast()
 
     @functools.cached_property
     def _fast(self) -> Fast | None:
         return self._open_fast()
+
+    def load_ahead(self) -> None:
+        """What takes long and starts no thread: 0.3 CPU seconds for gpt2 that a forked process has then."""
+        _ = self._fast_model
 
     @property
     def engine(self) -> str:

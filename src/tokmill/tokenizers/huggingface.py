@@ -27,7 +27,7 @@ import tokenizers
 from numpy.typing import NDArray
 
 from tokmill.errors import CorruptFile
-from tokmill.tokenizers.fast import Fast, LibraryTokenizer, open_fast
+from tokmill.tokenizers.fast import Fast, LibraryTokenizer, load_fast, open_fast
 from tokmill.tokenizers.protocol import (
     BYTE_LETTERS,
     Boundaries,
@@ -76,11 +76,12 @@ class HuggingFaceTokenizer(LibraryTokenizer):
         self._is_control[sorted(_control_ids(added, model))] = True
         self._masked: tokenizers.Tokenizer | None = None
 
-    def _open_fast(self) -> Fast | None:
+    def _load_fast(self) -> Any:
         plain = _for_gigatoken(self._tokenizer, self._data)
-        if plain is None:
-            return None
-        return open_fast(lambda rs: rs.load_hf_json(plain), self.encode, routed_classes=recent_classes())
+        return None if plain is None else load_fast(lambda rs: rs.load_hf_json(plain))
+
+    def _open_fast(self) -> Fast | None:
+        return open_fast(self._fast_model, self.encode, routed_classes=recent_classes())
 
     def boundaries(self, text: str) -> Boundaries:
         """By the bytes that byte-level tokens stand for, else by the offsets of the library."""

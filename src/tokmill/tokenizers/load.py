@@ -18,8 +18,8 @@ file ─ load (sha256 against the pin) ─ control tokens, unknown characters, n
 
 from __future__ import annotations
 
+import copy
 import difflib
-import functools
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -115,11 +115,23 @@ def load_tokenizer(path: Path, *, sha256: str | None = None, encoding: str | Non
     return SentencePieceTokenizer(path, actual, data)
 
 
-@functools.lru_cache(maxsize=1)
+_last_pinned: dict[tuple[str, str, str | None], Tokenizer] = {}
+
+
 def pinned_tokenizer(path: str, sha256: str, encoding: str | None) -> Tokenizer:
-    """The same, loaded once in a process: the step that publishes a file has read it for those that use
-    it."""
-    return load_tokenizer(Path(path), sha256=sha256, encoding=encoding)
+    """The same, loaded once in a process, or in the one that this was forked from: whoever has read the file
+    that a step publishes, or its copy, has read it for those that use it."""
+    file = tokenizer_file(Path(path))
+    key = file.name, sha256.lower(), encoding
+    loaded = _last_pinned.get(key)
+    if loaded is None:
+        loaded = load_tokenizer(file, sha256=sha256, encoding=encoding)
+    elif loaded.path != file:
+        loaded = copy.copy(loaded)
+        vars(loaded)["path"] = file  # the one before may be gone
+    _last_pinned.clear()
+    _last_pinned[key] = loaded
+    return loaded
 
 
 def _read(path: Path) -> bytes:

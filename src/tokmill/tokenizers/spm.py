@@ -25,6 +25,7 @@ merges. Control, unknown and byte pieces get none, because text never becomes th
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -37,7 +38,7 @@ from numpy.typing import NDArray
 
 from tokmill.errors import CorruptFile
 from tokmill.kernels.patterns import literal_table
-from tokmill.tokenizers.fast import Fast, LibraryTokenizer, open_fast
+from tokmill.tokenizers.fast import Fast, LibraryTokenizer, load_fast, open_fast
 from tokmill.tokenizers.protocol import Boundaries, by_offsets
 
 _UNIGRAM, _NORMAL = 1, 1
@@ -230,13 +231,20 @@ class SentencePieceTokenizer(LibraryTokenizer):
             if model.is_control(id) or model.is_unknown(id) or model.is_byte(id)
         }
 
+    @functools.cached_property
+    def _for_fast(self) -> tuple[bytes, list[str]] | None:
+        return for_gigatoken(self._model, self._data)
+
+    def _load_fast(self) -> Any:
+        found = self._for_fast
+        return None if found is None else load_fast(lambda rs: rs.load_hf_json(found[0]))
+
     def _open_fast(self) -> Fast | None:
-        found = for_gigatoken(self._model, self._data)
-        if found is None:
+        if self._for_fast is None:
             return None
-        plain, symbols = found
+        symbols = self._for_fast[1]
         routed = literal_table(symbols) if symbols else None
-        return open_fast(lambda rs: rs.load_hf_json(plain), self.encode, routed_literals=routed)
+        return open_fast(self._fast_model, self.encode, routed_literals=routed)
 
     def _encode_one(self, text: str) -> NDArray[np.int32]:
         # out_type="numpy" (sentencepiece 0.2.2) is 6 % faster; this is the older form

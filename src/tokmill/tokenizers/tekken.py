@@ -24,8 +24,7 @@ import msgspec
 import tiktoken
 
 from tokmill.errors import CorruptFile
-from tokmill.tokenizers.fast import Fast, open_fast
-from tokmill.tokenizers.protocol import recent_classes
+from tokmill.tokenizers.fast import load_fast
 from tokmill.tokenizers.tiktoken_ranks import TiktokenTokenizer, for_gigatoken
 
 _IMPLIED: Final = [
@@ -113,11 +112,11 @@ class TekkenTokenizer(TiktokenTokenizer):
         except ValueError as error:
             raise _corrupt(f"its pattern cannot be read ({error})", path) from error
 
-    def _open_fast(self) -> Fast | None:
+    def _load_fast(self) -> Any:
         def load(rs: Any) -> Any:
             return rs.load_hf_json(for_gigatoken(self._unshifted, self._pattern, len(self.specials)))
 
-        return open_fast(load, self.encode, routed_classes=recent_classes())
+        return load_fast(load)
 
 
 def _specials(file: _File, count: int, path: Path) -> dict[str, int]:

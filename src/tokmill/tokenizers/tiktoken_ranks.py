@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from tokmill.errors import CorruptFile, TokenizerError
 from tokmill.tokenizers.encodings import ENCODINGS, recognise_encoding
-from tokmill.tokenizers.fast import Fast, LibraryTokenizer, open_fast
+from tokmill.tokenizers.fast import Fast, LibraryTokenizer, load_fast, open_fast
 from tokmill.tokenizers.protocol import BYTE_LETTERS, Boundaries, by_bytes, recent_classes
 
 
@@ -42,7 +42,7 @@ class TiktokenTokenizer(LibraryTokenizer):
             self.encoding, pat_str=known.pattern, mergeable_ranks=self._ranks, special_tokens=self.specials
         )
 
-    def _open_fast(self) -> Fast | None:
+    def _load_fast(self) -> Any:
         known = ENCODINGS[self.encoding]
 
         def load(rs: Any) -> Any:
@@ -51,7 +51,10 @@ class TiktokenTokenizer(LibraryTokenizer):
             # without special tokens, so that all text is ordinary
             return rs.BPETokenizer.from_tiktoken(str(self.path), known.splitter, {})
 
-        return open_fast(load, self.encode, routed_classes=recent_classes())
+        return load_fast(load)
+
+    def _open_fast(self) -> Fast | None:
+        return open_fast(self._fast_model, self.encode, routed_classes=recent_classes())
 
     def _encode_one(self, text: str) -> NDArray[np.int32]:
         try:

@@ -1,0 +1,187 @@
+"""Processes of this machine as a cluster: each worker has one task, and a socket to the driver.
+
+    submit ─ one that is idle, or another one ─> handle ─ wait: words are logged, replies kept ─> reply
+                                                     └─ the socket ends: WorkerLost, and its task is known
+
+A worker is forked by a server that is ready (`forking`), or is a Python of its own where nothing can be
+forked. It is begun when there is a task for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import selectors
+import socket
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from tokmill.engines.cluster import Loss, WorkerLost
+from tokmill.engines.forking import Server, Started, can_fork, start_python, start_server, take_server
+from tokmill.engines.worker import LENGTH, PID, REPLY, WORD
+
+_HEAD = 1 + LENGTH.size
+_WORKER = "tokmill.engines.worker:work_at"
+
+
+class Prepare(NamedTuple):
+    """What loads the things that tasks use, before workers are forked."""
+
+    function: str  # module:name
+    arguments: Sequence[object]  # as JSON has them
+
+
+class _Worker:
+    def __init__(self, channel: socket.socket) -> None:
+        self.channel = channel
+        self.pid: int | None = None  # none before it has said so
+        self.is_gone = False
+        self.task: Handle | None = None
+        self._heard = bytearray()
+
+    def send(self, order: bytes) -> None:
+        self.channel.sendall(LENGTH.pack(len(order)) + order)
+
+    def hear(self) -> None:
+        """What can be read now; the end of the socket is the end of the worker."""
+        try:
+            piece = self.channel.recv(1 << 20)
+        except OSError:
+            piece = b""
+        self.is_gone = not piece
+        self._heard += piece
+        while len(self._heard) >= _HEAD:
+            end = _HEAD + LENGTH.unpack_from(self._heard, 1)[0]
+            if len(self._heard) < end:
+                break
+            self._obey(bytes(self._heard[:1]), bytes(self._heard[_HEAD:end]))
+            del self._heard[:end]
+
+    def _obey(self, kind: bytes, content: bytes) -> None:
+        if kind == PID:
+            self.pid = int(content)
+        elif kind == WORD:
+            name, level, message, counted = msgspec.json.decode(content)
+            extra = {} if counted is None else {"counted": tuple(counted)}
+            logging.getLogger(name).log(level, "%s", message, extra=extra)
+        elif kind == REPLY and self.task is not None:
+            self.task.reply, self.task = content, None
+
+
+class Handle:
+    """A task that a worker has, and its reply when it is there."""
+
+    def __init__(self, worker: _Worker) -> None:
+        self.worker = worker
+        self.reply: bytes | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.reply is not None or self.worker.is_gone
+
+
+class Processes:
+    name = "local"
+    is_blame_shared = False
+    max_deaths = 5
+    killer = "look for the kernel's out-of-memory killer; try fewer `--workers`"
+
+    def __init__(self, most: int, prepare: Prepare | None = None) -> None:
+        self._most = most
+        self._prepare = prepare
+        self._server: Server | None = None
+        self._pythons: list[Started] = []
+        self._workers: list[_Worker] = []
+        self._selector = selectors.DefaultSelector()
+
+    def workers(self) -> int:
+        return self._most
+
+    def submit(self, order: bytes) -> Handle:
+        while True:
+            idle = [worker for worker in self._workers if worker.task is None and not worker.is_gone]
+            worker = idle[0] if idle else self._begin()
+            worker.task = handle = Handle(worker)
+            try:
+                worker.send(order)
+            except OSError:
+                if idle:  # killed while it had nothing to do
+                    self._forget(worker)
+                    continue
+                worker.is_gone = True  # when it was asked for: this is a loss like any other
+            return handle
+
+    def wait(self, handles: Sequence[Handle]) -> Sequence[Handle]:
+        while not (over := [handle for handle in handles if handle.is_over]):
+            for key, _ in self._selector.select():
+                worker: _Worker = key.data
+                worker.hear()
+                if worker.is_gone:
+                    self._forget(worker)
+        return over
+
+    def reply(self, handle: Handle) -> bytes:
+        if handle.reply is None:
+            raise WorkerLost(Loss.WORKER)
+        return handle.reply
+
+    def cancel(self, handles: Sequence[Handle]) -> None:
+        self._end([handle.worker for handle in handles])
+
+    def close(self) -> None:
+        self._end(self._workers)
+        self._close_server()
+        while self._pythons:
+            self._pythons.pop().wait()
+
+    def pids(self) -> list[int]:
+        return [worker.pid for worker in self._workers if worker.pid is not None]
+
+    def _begin(self) -> _Worker:
+        ours, theirs = socket.socketpair()
+        worker = _Worker(ours)
+        self._workers.append(worker)
+        self._selector.register(ours, selectors.EVENT_READ, worker)
+        with theirs:
+            if not can_fork():
+                self._pythons.append(start_python(_WORKER, theirs.fileno()))
+                return worker
+            try:
+                self._open_server(take_server).fork(theirs)
+            except OSError:  # it was killed
+                self._close_server()
+                self._open_server(start_server).fork(theirs)
+        return worker
+
+    def _open_server(self, get: Callable[[], Server]) -> Server:
+        if self._server is None:
+            self._server = get()
+            if self._prepare:
+                self._server.load(self._prepare.function, *self._prepare.arguments)
+        return self._server
+
+    def _close_server(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    def _end(self, workers: Sequence[_Worker]) -> None:
+        """Nothing of them can write any more afterwards."""
+        ending = [worker for worker in workers if not worker.is_gone]
+        for worker in ending:
+            worker.task = None
+            with contextlib.suppress(OSError):
+                worker.send(b"")
+        for worker in ending:
+            while not worker.is_gone:
+                worker.hear()
+            self._forget(worker)
+
+    def _forget(self, worker: _Worker) -> None:
+        worker.is_gone = True
+        if worker in self._workers:
+            self._workers.remove(worker)
+            self._selector.unregister(worker.channel)
+            worker.channel.close()
