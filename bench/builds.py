@@ -4,12 +4,13 @@
 
 A corpus of token shards is made up: two sources, documents of 40 to 60,000 tokens (as text on the web has
 them, 700 on average), 8 million tokens to a shard as 32 MB of text give. Then `conduct` of a mixture and of
-each build runs as a session runs it, every task in this process. Kernels are compiled before the clock starts.
+each build runs as a session runs it, every task in this process. Kernels are compiled before the clock
+starts.
 
     tasks    CPU seconds of all tasks of a phase, and of the longest of them
     serial   what no other core can take part of: the longest task of each phase, and conducting them
-    on 16    CPU seconds / 16 for what is cut into many tasks, or the longest task where that is more: Amdahl's
-             law, on a machine that has sixteen of these cores and a disk that keeps up
+    on 16    CPU seconds / 16 for what is cut into many tasks, or the longest task where that is more:
+             Amdahl's law, on a machine that has sixteen of these cores and a disk that keeps up
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from tokmill.artifacts.step import Artifact, Conduct, Outcome, Step, begin, fini
 from tokmill.formats import find_format
 from tokmill.kernels.warm import ensure_compiled
 from tokmill.schema import LENGTHS
-from tokmill.stages.build.blocks import BuildOptions, PackOptions
 from tokmill.stages.build.mixture import MixtureOptions
+from tokmill.stages.build.options import BuildOptions, PackOptions
 from tokmill.stages.registry import STAGES, perform
 from tokmill.storage.disk import commit_bytes
 

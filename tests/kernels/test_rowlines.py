@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from tokmill.kernels.rowlines import spell_rows
 
-NAMES = st.text(st.characters(codec="utf-8"), max_size=30) | st.text('"\\/\x00\x07\b\n\x1f\x7fé€𝄞', max_size=30)
+NAMES = st.text(st.characters(codec="utf-8"), max_size=30) | st.text(
+    '"\\/\x00\x07\b\n\x1f\x7fé€𝄞', max_size=30
+)
 NUMBERS = st.integers(0, 9) | st.integers(0, (1 << 62) - 1)
 
 

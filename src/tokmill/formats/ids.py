@@ -229,6 +229,14 @@ class SplitFacts(msgspec.Struct):
             raise corrupt(f"{self.n_tokens:,} tokens are not {rows}", path)
 
 
+class FilePart(msgspec.Struct, frozen=True):
+    """One of the files of a format that writes each by itself, and what is in it."""
+
+    entry: FileEntry
+    rows: int
+    tokens: int
+
+
 class ListedPart(Protocol):
     @property
     def file(self) -> str: ...
