@@ -93,11 +93,6 @@ class ArrowStrings(Protocol):
     def take(self, indices: Any) -> Any: ...
 
 
-class WrittenIndex(NamedTuple):
-    file: Written
-    content_sha256: str  # of the lines
-
-
 def write_row_index(
     path: Path,
     spans: RowSpans | Iterable[RowSpans],
@@ -108,24 +103,17 @@ def write_row_index(
     pieces = (spans,) if isinstance(spans, RowSpans) else spans
     encoder = msgspec.json.Encoder()
     frames = (encoder.encode_lines(rows) for rows in _frames(pieces, doc_ids, sources))
-    return write_frames(path, frames).file
+    return write_frames(path, frames)
 
 
-def write_frames(path: Path, frames: Iterable[bytes]) -> WrittenIndex:
+def write_frames(path: Path, frames: Iterable[bytes]) -> Written:
     """The same of lines: those of FRAME_ROWS rows at a time, of fewer at the end."""
-    content = hashlib.sha256()
-
-    def packed() -> Iterator[_Frame]:
-        for lines in frames:
-            content.update(lines)
-            yield _Frame(_pack(lines), len(lines))
-
-    file = _write_packed(path, packed())
-    return WrittenIndex(file, content.hexdigest())
+    return _write_packed(path, (_Frame(_pack(lines), len(lines)) for lines in frames))
 
 
-def join_indexes(path: Path, parts: Iterable[Path]) -> WrittenIndex:
-    """One index of several, whose frames are as many rows as all have; frames are copied as they are."""
+def join_indexes(path: Path, parts: Iterable[Path]) -> tuple[Written, str]:
+    """One index of several, each of whole frames but the last; and the sha256 of all lines.
+    Frames are copied as they are."""
     content = hashlib.sha256()
 
     def packed() -> Iterator[_Frame]:
@@ -137,8 +125,7 @@ def join_indexes(path: Path, parts: Iterable[Path]) -> WrittenIndex:
                 if lines:
                     yield _Frame(packed, len(lines))
 
-    file = _write_packed(path, packed())
-    return WrittenIndex(file, content.hexdigest())
+    return _write_packed(path, packed()), content.hexdigest()
 
 
 class _Frame(NamedTuple):

@@ -9,8 +9,10 @@ Sequences are the documents themselves, in their order, and need no places.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +23,6 @@ from tokmill.formats import index as row_index
 from tokmill.formats.index import (
     INDEX,
     PLACES,
-    WrittenIndex,
     join_indexes,
     write_frames,
     write_places,
@@ -33,24 +34,36 @@ from tokmill.stages.build.blocks import Block, read_meetings
 from tokmill.stages.build.documents import Names
 from tokmill.stages.build.tokens import SplitTokens
 
+INDEX_PART = "index part"
 
-def write_index(path: Path, tokens: SplitTokens) -> WrittenIndex:
-    """Of the rows of `tokens`, the first of which begins a frame."""
+
+def write_index(directory: Path, tokens: SplitTokens) -> FileEntry:
+    """Of all rows."""
+    content = hashlib.sha256()
+    written = write_frames(directory / INDEX, _hashed(_frames(tokens), content))
+    return file_entry(INDEX, "index", written, rows=tokens.rows, content_sha256=content.hexdigest())
+
+
+def write_index_part(directory: Path, name: str, tokens: SplitTokens) -> FileEntry:
+    """Of some, the first of which begins a frame."""
     assert tokens.first_row % row_index.FRAME_ROWS == 0, f"row {tokens.first_row} is inside of a frame"
-    return write_frames(path, _frames(tokens))
-
-
-def index_entry(name: str, written: WrittenIndex, rows: int) -> FileEntry:
-    return file_entry(name, "index", written.file, rows=rows, content_sha256=written.content_sha256)
+    return file_entry(name, INDEX_PART, write_frames(directory / name, _frames(tokens)), rows=tokens.rows)
 
 
 def join_index(directory: Path, parts: Sequence[Path], rows: int) -> FileEntry:
-    return index_entry(INDEX, join_indexes(directory / INDEX, parts), rows)
+    written, content = join_indexes(directory / INDEX, parts)
+    return file_entry(INDEX, "index", written, rows=rows, content_sha256=content)
 
 
 def write_places_of(directory: Path, blocks: Iterable[Block], meetings: int) -> FileEntry:
     written = write_places(directory / PLACES, meetings, read_meetings(blocks))
     return file_entry(PLACES, "places", written, rows=meetings)
+
+
+def _hashed(pieces: Iterable[bytes], digest: Any) -> Iterator[bytes]:
+    for piece in pieces:
+        digest.update(piece)
+        yield piece
 
 
 def _frames(tokens: SplitTokens) -> Iterator[bytes]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import Json, add_counts
-from tokmill.artifacts.step import tally
+from tokmill.artifacts.step import UNKNOWN
 from tokmill.errors import ConservationBroken
 from tokmill.stages.build.blocks import Block
 from tokmill.stages.build.options import SplitBuildOptions
@@ -22,8 +21,8 @@ class Counting:
 
     def __init__(self, options: SplitBuildOptions, domain_names: list[str]) -> None:
         self._where = f"build {options.name}"
-        self._domains = pa.array(domain_names, pa.string())
-        self._sources = pa.array([source for _, source, _ in options.shards], pa.string())
+        self._domains = domain_names
+        self._sources = [source for _, source, _ in options.shards]
         self._written_ahead = np.empty(0, np.int64)
         self.counts: Json = {
             "in": 0,
@@ -73,26 +72,38 @@ class Counting:
         return met.meetings
 
     def _shares(self, block: Block, is_built: NDArray[np.bool_], written: NDArray[np.int64]) -> Json:
-        documents, chosen = block.documents, is_built | (written > 0)
-        columns = {
-            "domains": pa.DictionaryArray.from_arrays(documents.domain, self._domains),
-            "sources": pa.DictionaryArray.from_arrays(documents.shard.astype(np.int32), self._sources),
-            "languages": documents.languages,
-            "licenses": documents.licenses,
+        documents, chosen = block.documents, np.flatnonzero(is_built | (written > 0))
+        coded = {
+            "domains": (documents.domain, self._domains),
+            "sources": (documents.shard, self._sources),
+            "languages": _coded(documents.languages),
+            "licenses": _coded(documents.licenses),
         }
-        return {
-            name: tally(
-                column.cast(pa.string()).filter(pa.array(chosen)),
-                docs=is_built[chosen],
-                tokens=written[chosen],
-            )
-            for name, column in columns.items()
-        }
+        docs, tokens = is_built[chosen], written[chosen]
+        return {name: _tally(codes[chosen], names, docs, tokens) for name, (codes, names) in coded.items()}
 
     def check(self) -> None:
         tokens = self.counts["tokens"]
         if tokens["in"] != sum(tokens[name] for name in ("written", "tail_dropped", "truncated", "left_out")):
             raise ConservationBroken(f"{tokens}", where=self._where)
+
+
+def _coded(names: Any) -> tuple[NDArray[np.integer], list[str]]:
+    coded = names.fill_null(UNKNOWN).dictionary_encode()
+    return np.asarray(coded.indices), coded.dictionary.to_pylist()
+
+
+def _tally(
+    codes: NDArray[np.integer], names: list[str], is_built: NDArray[np.bool_], tokens: NDArray[np.int64]
+) -> Json:
+    """Documents and tokens by name; only names that are met. Sums of doubles are exact below 2^53."""
+    met = np.bincount(codes, minlength=len(names))
+    docs, sums = (np.bincount(codes, amounts, len(names)) for amounts in (is_built, tokens))
+    totals: Json = {}
+    for code in np.flatnonzero(met).tolist():
+        own = {"docs": int(docs[code]), "tokens": int(sums[code])}
+        totals[names[code]] = add_counts(totals.get(names[code], {}), own)
+    return dict(sorted(totals.items()))
 
 
 class _Met(NamedTuple):

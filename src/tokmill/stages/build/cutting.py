@@ -1,11 +1,12 @@
-"""The build of a split as one task, or as many: which tokens it is made of decides, never the workers.
+"""The build of a split as one task, or as many: how much it holds decides, never the workers.
 
     small    build <split> ─ plan, gather, write ─> all files
-    large    build.plan ─> plan-<split>-*.bin                         once, on lengths alone
-               ├─ build.files ─> files of the format, stretch by stretch where it has several
-               ├─ build.index ─> index-<split>-*.part                 frames of a stretch of rows
-               ├─ build.places ─> places.npy
-               └─────── build.join ─> index.jsonl.zst, and what describes the files
+    large    build.plan ─> plan-<split>-*.bin                      once, on lengths alone
+               ├─ build.index ─> <split>.index-*.part              frames of a stretch of rows
+               ├─ build.files ─> files of the format, stretch by stretch, where it has several
+               └───┬─ build.join ─> index.jsonl.zst, and what describes those files
+                   ├─ build.files ─> all files of the format, where they are one array
+                   └─ build.places ─> places.npy
 
 Every file is written whole, under its final name, by one task; a task that was killed writes its own again.
 What the manifest tells is the receipt of the one task: how a split was cut shows nowhere.
@@ -21,12 +22,17 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import asdict, replace
 
-from tokmill.artifacts.manifest import FileEntry, Json, Receipt, file_entry
+from tokmill.artifacts.manifest import FileEntry, Json, Receipt
 from tokmill.artifacts.step import Made, Step, Task, tables_of, usable_receipts
 from tokmill.formats import index as row_index
 from tokmill.formats.ids import FilePart
-from tokmill.formats.index import INDEX
-from tokmill.stages.build.beside import index_entry, join_index, write_index, write_places_of
+from tokmill.stages.build.beside import (
+    INDEX_PART,
+    join_index,
+    write_index,
+    write_index_part,
+    write_places_of,
+)
 from tokmill.stages.build.blocks import Blocks
 from tokmill.stages.build.counts import Counting
 from tokmill.stages.build.documents import open_chunks
@@ -48,10 +54,10 @@ from tokmill.stages.build.writing import cut_format, describe_parts, write_forma
 _ONE_TASK_WEIGHT = 32_000_000
 _DOCUMENT_TOKENS = 64
 
-INDEX_PART = "index part"
-
 # A stretch of the index is whole frames; this many tokens take a tenth of a second.
 _STRETCH_TOKENS = 32_000_000
+
+_LAST = {"index": 3, "places": 4}
 
 
 class Whole(NamedTuple):
@@ -77,63 +83,87 @@ def perform_splits(
     receipts = yield [*small, *(_plan_task(task) for task in large)]
     done |= {receipt.fingerprint: receipt for receipt in receipts[: len(small)]}
     if large:
-        plans = receipts[len(small) :]
-        cut = [_cut_tasks(step, task, plan) for task, plan in zip(large, plans, strict=True)]
-        written = iter((yield [task for tasks in cut for task in tasks]))
-        parts = [list(itertools.islice(written, len(tasks))) for tasks in cut]
-        made = list(zip(large, plans, parts, strict=True))
-        joins = yield [_join_task(step, *own) for own in made]
-        for (task, plan, own), last in zip(made, joins, strict=True):
-            done[task.fingerprint] = task.receipt(_in_order([*own, last]), plan.counts, None)
+        planned = [_Planned(step, *own) for own in zip(large, receipts[len(small) :], strict=True)]
+        stretches = yield from _side_by_side([one.stretches() for one in planned])
+        asked = [one.rest(own) for one, own in zip(planned, stretches, strict=True)]
+        rest = yield from _side_by_side(asked)
+        for one, first, last in zip(planned, stretches, rest, strict=True):
+            done[one.whole.fingerprint] = one.receipt([*first, *last])
     return [done[whole.task.fingerprint] for whole in wholes]
+
+
+def _side_by_side(asked: Sequence[list[Task]]) -> Generator[list[Task], list[Receipt], list[list[Receipt]]]:
+    """The receipts of several lists of tasks that are done together."""
+    receipts = iter((yield [task for tasks in asked for task in tasks]))
+    return [list(itertools.islice(receipts, len(tasks))) for tasks in asked]
 
 
 def _plan_task(whole: Task[SplitBuildOptions]) -> Task:
     return replace(whole, function="build.plan", key=f"{whole.key}.plan")
 
 
-def _cut_tasks(step: Step[BuildOptions], whole: Task[SplitBuildOptions], plan: Receipt) -> list[Task]:
-    """What is written by the plan, each by itself."""
-    rows, facts = plan.counts["rows"], plan.facts
-    asked = _planned(whole, plan)
-    inputs = [*whole.inputs, *tables_of(step, [plan], PLAN)]
+class _Planned:
+    """A split whose rows are laid out: the tasks that write it."""
 
-    def task(function: str, key: str, **own: Any) -> Task:
-        name = f"{whole.key}.{key}"
-        return replace(whole, function=function, key=name, options=replace(asked, **own), inputs=inputs)
+    def __init__(self, step: Step[BuildOptions], whole: Task[SplitBuildOptions], plan: Receipt) -> None:
+        self.whole, self._step, self._plan = whole, step, plan
+        self._rows, self._files = plan.counts["rows"], plan.facts["files"]
+        self._options = PlannedOptions(
+            **asdict(whole.options),
+            counts=plan.counts,
+            blocks=msgspec.convert(plan.facts["blocks"], tuple[BlockFacts, ...]),
+            is_in_parts=self._files is not None,
+        )
 
-    tasks = [
-        task("build.files", f"files-{number:05d}", first_row=first, stop_row=stop, first_file=file)
-        for number, (first, stop, file) in enumerate(_file_stretches(rows, facts["files"]))
-    ]
-    tasks += [
-        task("build.index", f"index-{number:05d}", first_row=first, stop_row=stop)
-        for number, (first, stop) in enumerate(_frame_stretches(rows, plan.counts))
-    ]
-    if asked.pack.length:
-        tasks.append(task("build.places", "places", stop_row=rows))
-    return tasks
+    def stretches(self) -> list[Task]:
+        found = [
+            self._task("build.index", f"index-{number:05d}", first_row=first, stop_row=stop)
+            for number, (first, stop) in enumerate(_frame_stretches(self._rows, self._plan.counts))
+        ]
+        if self._files is not None:
+            found += [
+                self._task(
+                    "build.files", f"files-{number:05d}", first_row=first, stop_row=stop, first_file=file
+                )
+                for number, (first, stop, file) in enumerate(_file_stretches(self._files))
+            ]
+        return found
+
+    def rest(self, stretches: Sequence[Receipt]) -> list[Task]:
+        parts = [one for receipt in stretches for one in receipt.facts.get("parts", ())]
+        written = msgspec.convert(parts, tuple[FilePart, ...])
+        joined = self._task("build.join", "join", stop_row=self._rows, parts=written)
+        index = tables_of(self._step, stretches, INDEX_PART)
+        found = [replace(joined, inputs=[*joined.inputs, *index])]
+        if self._files is None:
+            found.insert(0, self._task("build.files", "files", stop_row=self._rows))  # the longest, first
+        if self._options.pack.length:
+            found.append(self._task("build.places", "places", stop_row=self._rows))
+        return found
+
+    def receipt(self, receipts: Sequence[Receipt]) -> Receipt:
+        """As one task lists its files: those of the format, what describes them, the index, the places."""
+        files = [entry for receipt in receipts for entry in receipt.files if entry.table != INDEX_PART]
+        order = {"shard": 0, "loss": 1, "index": 3, "places": 4} if self._files is not None else _LAST
+        files.sort(key=lambda entry: order.get(entry.table, 2))
+        return self.whole.receipt(files, self._plan.counts, None)
+
+    def _task(self, function: str, key: str, **own: Any) -> Task:
+        return replace(
+            self.whole,
+            function=function,
+            key=f"{self.whole.key}.{key}",
+            options=replace(self._options, **own),
+            inputs=[*self.whole.inputs, *tables_of(self._step, [self._plan], PLAN)],
+        )
 
 
-def _planned(whole: Task[SplitBuildOptions], plan: Receipt) -> PlannedOptions:
-    blocks = msgspec.convert(plan.facts["blocks"], tuple[BlockFacts, ...])
-    return PlannedOptions(
-        **asdict(whole.options),
-        counts=plan.counts,
-        blocks=blocks,
-        is_in_parts=plan.facts["files"] is not None,
-    )
-
-
-def _file_stretches(rows: int, files: list[tuple[int, int]] | None) -> Iterator[tuple[int, int, int]]:
-    """First row, the row after the last, and number of the first file, of whole files."""
-    if not files:
-        yield 0, rows, 0
-        return
+def _file_stretches(files: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+    """First row, the row after the last, and number of the first file, of whole files; of no file, one."""
     first = row = tokens = first_file = 0
-    for number, (own_rows, own_tokens) in enumerate(files):
+    for number, (own_rows, own_tokens) in enumerate(files or [(0, 0)]):
         row, tokens = row + own_rows, tokens + own_tokens
-        if tokens >= _STRETCH_TOKENS or number == len(files) - 1:
+        if tokens >= _STRETCH_TOKENS or number >= len(files) - 1:
             yield first, row, first_file
             first, tokens, first_file = row, 0, number + 1
 
@@ -145,26 +175,6 @@ def _frame_stretches(rows: int, counts: Json) -> Iterator[tuple[int, int]]:
     frames = -(-rows // row_index.FRAME_ROWS)
     step = max(-(-frames // stretches), 1) * row_index.FRAME_ROWS
     yield from ((first, min(first + step, rows)) for first in range(0, max(rows, 1), step))
-
-
-def _join_task(
-    step: Step[BuildOptions], whole: Task[SplitBuildOptions], plan: Receipt, written: Sequence[Receipt]
-) -> Task:
-    parts = [one for receipt in written for one in receipt.facts.get("parts", ())]
-    options = replace(
-        _planned(whole, plan),
-        stop_row=plan.counts["rows"],
-        parts=msgspec.convert(parts, tuple[FilePart, ...]),
-    )
-    inputs = [*whole.inputs, *tables_of(step, [plan], PLAN), *tables_of(step, written, INDEX_PART)]
-    return replace(whole, function="build.join", key=f"{whole.key}.join", options=options, inputs=inputs)
-
-
-def _in_order(receipts: Sequence[Receipt]) -> list[FileEntry]:
-    """As one task lists them: the files of the format, those that describe them, the index, the places."""
-    files = [entry for receipt in receipts for entry in receipt.files if entry.table != INDEX_PART]
-    order = {"shard": 0, "loss": 1, "index": 3, "places": 4}
-    return sorted(files, key=lambda entry: order.get(entry.table, 2))
 
 
 # --- what a task does ---
@@ -180,7 +190,7 @@ def perform_build(task: Task[SplitBuildOptions]) -> Made:
     directory = Path(task.directory) / options.split
     tokens = SplitTokens(options, blocks, counting.counts)
     files = write_format(directory, tokens)
-    files.append(index_entry(INDEX, write_index(directory / INDEX, tokens), tokens.rows))
+    files.append(write_index(directory, tokens))
     if tokens.seq_len:
         files.append(write_places_of(directory, blocks, meetings))
     return Made(_below(options.split, files), counting.counts)
@@ -212,9 +222,7 @@ def perform_files(task: Task[PlannedOptions]) -> Made:
 
 
 def perform_index(task: Task[PlannedOptions]) -> Made:
-    tokens, name = _tokens(task), f"{task.key}.part"
-    written = write_index(Path(task.directory) / name, tokens)
-    return Made([file_entry(name, INDEX_PART, written.file, rows=tokens.rows)], {})
+    return Made([write_index_part(Path(task.directory), f"{task.key}.part", _tokens(task))], {})
 
 
 def perform_places(task: Task[PlannedOptions]) -> Made:

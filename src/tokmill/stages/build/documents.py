@@ -12,8 +12,11 @@ read apart, by who writes them: rows are planned and gathered without.
 from __future__ import annotations
 
 import itertools
+import mmap
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, overload
 
 import numpy as np
@@ -25,7 +28,7 @@ from tokmill.formats.ids import smallest_dtype
 from tokmill.packing.plan import Store
 from tokmill.schema import one_piece
 from tokmill.stages.build.options import SplitBuildOptions
-from tokmill.storage.disk import map_array
+from tokmill.storage.disk import told_as_unreadable
 from tokmill.storage.tables import load_table
 
 # What a build has to know of a document, in its turn: `begin` is its first token in the file of its shard.
@@ -266,7 +269,19 @@ class _Maps(Sequence[NDArray[np.integer]]):
 
 def id_maps(task: Task[SplitBuildOptions]) -> _Maps:
     paths, dtype = task.paths("tokens"), np.dtype(smallest_dtype(task.options.tokenizer["vocab_size"]))
-    return _Maps(len(paths), lambda number: map_array(paths[number], dtype))
+    return _Maps(len(paths), lambda number: _map(paths[number], dtype))
+
+
+def _map(path: Path, dtype: np.dtype[np.integer]) -> NDArray[np.integer]:
+    """As `map_array` does it, in 20 µs instead of 170: a mixture maps every shard for every batch."""
+    with told_as_unreadable(path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if not os.fstat(descriptor).st_size:  # a map of nothing is refused
+                return np.empty(0, dtype)
+            return np.frombuffer(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ), dtype)
+        finally:
+            os.close(descriptor)
 
 
 def loss_maps(task: Task[SplitBuildOptions], tokens: _Maps) -> _Maps | None:
@@ -278,6 +293,6 @@ def loss_maps(task: Task[SplitBuildOptions], tokens: _Maps) -> _Maps | None:
         path = by_place[number]
         if path is None:
             return np.ones(len(tokens[number]), np.uint8)
-        return map_array(path, np.dtype(np.uint8))
+        return _map(path, np.dtype(np.uint8))
 
     return _Maps(len(by_place), load) if paths else None
