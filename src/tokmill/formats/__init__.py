@@ -71,6 +71,10 @@ class Tokens(Protocol):
         """Rows of equal length, or documents."""
 
     @property
+    def split_rows(self) -> int:
+        """Of the whole split, of which these may be a stretch (`Parts.write`)."""
+
+    @property
     def seq_len(self) -> int:
         """0: documents, each as long as it is."""
 

@@ -168,6 +168,36 @@ def regroup(
         yield joined(waiting)
 
 
+def cut_sequences(
+    lengths: Iterable[NDArray[np.integer]], *, max_sequences: int, max_tokens: int
+) -> Iterator[tuple[int, int]]:
+    """Sequences and tokens of each of the groups that `regroup` makes, from lengths alone."""
+    count = tokens = 0
+    for block in lengths:
+        ends, start = np.cumsum(block, dtype=np.int64), 0
+        while start < len(ends):
+            begin = int(ends[start - 1]) if start else 0
+            most = int(np.searchsorted(ends, begin + max_tokens - tokens, "right"))
+            stop = min(most, start + max_sequences - count)
+            if stop == start and tokens == 0:
+                stop = start + 1
+            if stop > start:
+                count, tokens = count + stop - start, tokens + int(ends[stop - 1]) - begin
+                start = stop
+            if count == max_sequences or (start < len(ends) and tokens):
+                yield count, tokens
+                count = tokens = 0
+    if count:
+        yield count, tokens
+
+
+def sequence_lengths(
+    rows: int, seq_len: int, lengths: Iterable[NDArray[np.int64]]
+) -> Iterable[NDArray[np.int64]]:
+    """Of rows, which have one length, or of documents."""
+    return [np.full(rows, seq_len, np.int64)] if seq_len else lengths
+
+
 def joined(parts: list[Sequences]) -> Sequences:
     names = None if parts[0].doc_ids is None else [name for part in parts for name in part.doc_ids or ()]
     ids = np.concatenate([part.ids for part in parts])

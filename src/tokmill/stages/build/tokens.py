@@ -57,8 +57,12 @@ class SplitTokens:
 
     @property
     def rows(self) -> int:
-        stop = int(self.counts["rows"]) if self.stop_row is None else self.stop_row
+        stop = self.split_rows if self.stop_row is None else self.stop_row
         return stop - self.first_row
+
+    @property
+    def split_rows(self) -> int:
+        return int(self.counts["rows"])
 
     @property
     def seq_len(self) -> int:
