@@ -32,6 +32,10 @@ class FewTokens:
     def rows(self) -> int:
         return len(self.documents)
 
+    @property
+    def split_rows(self) -> int:
+        return self.rows
+
     def describe(self) -> dict[str, Any]:
         return {"eos_id": EOS, "vocab_size": self.vocab_size, "split": self.split, "created_at": "now"}
 

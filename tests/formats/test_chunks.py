@@ -26,7 +26,9 @@ DOCUMENTS = [[3, 1, 4, 7], [7], [15, 50_256, 65, 35, 7]]
 
 def layout_of(name: str):
     """The format's own, out of the closure of its record: to be made again with smaller chunks."""
-    (cell,) = (cell for cell in find_format(name).write.__closure__ if hasattr(cell.cell_contents, "encode"))
+    (cell,) = (
+        cell for cell in find_format(name).parts.write.__closure__ if hasattr(cell.cell_contents, "encode")
+    )
     return cell.cell_contents
 
 

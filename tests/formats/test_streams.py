@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from few_tokens import FewTokens
 from tokmill.errors import CorruptFile, InputError, VocabTooLarge
 from tokmill.formats import Format, find_format, recognize
-from tokmill.formats.streams import Layout, index_of, stream_format, whole_documents
+from tokmill.formats.ids import cut_sequences
+from tokmill.formats.streams import Layout, index_of, stream_format
 
 NAMES = ("nanogpt", "llmc", "olmo", "nanotron")
 DOCUMENTS = [[3, 1, 4, 7], [7], [15, 92, 65, 35, 7], [8, 7]]
@@ -92,7 +93,9 @@ def test_groups_of_whole_documents_are_those_of_a_loop(lengths, most):
             slow[-1] += length
         else:
             slow.append(length)
-    assert list(whole_documents([np.array(block, np.int64) for block in lengths], most)) == slow
+    blocks = [np.array(block, np.int64) for block in lengths]
+    cut = cut_sequences(blocks, max_sequences=1 << 60, max_tokens=most)
+    assert [tokens for _, tokens in cut] == slow
 
 
 @given(rows=st.integers(0, 12), length=st.integers(1, 7))

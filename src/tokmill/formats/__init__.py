@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokmill.artifacts.manifest import FileEntry
-    from tokmill.formats.ids import Sequences, Store
+    from tokmill.formats.ids import FilePart, Sequences, Store
 
 # In the order in which a directory is asked what it is.
 _OURS = {
@@ -69,6 +69,10 @@ class Tokens(Protocol):
     @property
     def rows(self) -> int:
         """Rows of equal length, or documents."""
+
+    @property
+    def split_rows(self) -> int:
+        """Of the whole split, of which these may be a stretch (`Parts.write`)."""
 
     @property
     def seq_len(self) -> int:
@@ -110,6 +114,23 @@ class Tokens(Protocol):
         """Tokens of all documents, some at a time."""
 
 
+@dataclass(frozen=True)
+class Parts:
+    """How a format of several files is written, each by itself: tasks share a split.
+
+    cut        rows and tokens of each file, from lengths alone; None: they do not hold whole rows
+    write      files first, first + 1, … of these tokens, whose first row is the first of a file
+    describe   what speaks of all files, written last; all entries, in order
+    """
+
+    cut: Callable[[Tokens], Iterable[tuple[int, int]] | None]
+    write: Callable[[Path, Tokens, int], list[FilePart]]
+    describe: Callable[[Path, Tokens, Sequence[FilePart]], list[FileEntry]]
+
+    def write_all(self, directory: Path, tokens: Tokens) -> list[FileEntry]:
+        return self.describe(directory, tokens, self.write(directory, tokens, 0))
+
+
 class ListedFile(NamedTuple):
     path: str  # relative to the directory
     rows: int
@@ -147,6 +168,9 @@ class Format:
     # comes last. Paths are relative to the directory. The same tokens give the same bytes, or the same
     # `content_sha256`. None: the format is only read.
     write: Callable[[Path, Tokens], list[FileEntry]] | None = None
+
+    # Of a format in several files: the steps that `write` is made of (`Parts.write_all`).
+    parts: Parts | None = None
 
     shapes: tuple[Shape, ...] = ("rows", "documents")  # what it can hold: `layout: indexed` gives documents
     dtypes: tuple[str, ...] = ("int32",)  # of ids

@@ -25,7 +25,8 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,10 +35,11 @@ import numpy as np
 
 from tokmill.artifacts.manifest import FileEntry, file_entry
 from tokmill.errors import CorruptFile
-from tokmill.formats import Format, Tokens
+from tokmill.formats import Format, Parts, Tokens
 from tokmill.formats.ids import (
     META_NAME,
     Count,
+    FilePart,
     Part,
     PartStore,
     Sequences,
@@ -45,15 +47,24 @@ from tokmill.formats.ids import (
     check_parts,
     check_vocabulary,
     corrupt,
+    cut_sequences,
     described_as,
     load_meta,
     meta_entry,
     regroup,
     remove_stale,
+    sequence_lengths,
     write_meta,
 )
 from tokmill.formats.parquet import add_content
-from tokmill.storage.disk import commit_bytes, load_bytes, open_commit, remove_file, unreadable
+from tokmill.storage.disk import (
+    commit_bytes,
+    load_bytes,
+    open_commit,
+    remove_file,
+    told_as_unreadable,
+    unreadable,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,10 +90,17 @@ def _shard_name(number: int, count: int) -> str:
     return f"data-{number:05d}-of-{count:05d}.arrow"
 
 
-def _write(directory: Path, tokens: Tokens) -> list[FileEntry]:
+def _cut(tokens: Tokens) -> list[tuple[int, int]] | None:
+    """None where a shard is more than one batch: those after it may begin in the middle of one."""
+    lengths = sequence_lengths(tokens.rows, tokens.seq_len, tokens.lengths())
+    shards = list(cut_sequences(lengths, max_sequences=tokens.rows_per_shard, max_tokens=sys.maxsize))
+    return shards if all(count <= _MAX_BATCH_TOKENS for _, count in shards) else None
+
+
+def _write(directory: Path, tokens: Tokens, first_shard: int) -> list[FilePart]:
     remove_file(directory / META_NAME)
     rows_per_shard = tokens.rows_per_shard
-    count = max(-(-tokens.rows // rows_per_shard), 1)
+    count = max(-(-tokens.split_rows // rows_per_shard), 1)
     batches = regroup(
         tokens.read_sequences(),
         max_sequences=rows_per_shard,
@@ -92,8 +110,8 @@ def _write(directory: Path, tokens: Tokens) -> list[FileEntry]:
     pieces = _cut_at(batches, rows_per_shard)
     first = next(pieces, None)
     has_names = not tokens.seq_len if first is None else first.doc_ids is not None
-    schema, entries, shards = _schema(has_names), [], []
-    for number in range(count):
+    schema, parts = _schema(has_names), []
+    for number in range(first_shard, first_shard + max(-(-tokens.rows // rows_per_shard), 1)):
         shard = Shard(_shard_name(number, count), 0, 0, "")
         digest = hashlib.sha256()
         with open_commit(directory / shard.file) as file:
@@ -105,15 +123,26 @@ def _write(directory: Path, tokens: Tokens) -> list[FileEntry]:
                 shard.tokens += len(first.ids)
                 first = next(pieces, None)
             file.write(_END_OF_STREAM)
-        shard.content_sha256 = digest.hexdigest()
-        shards.append(shard)
-        entries.append(
-            file_entry(
-                shard.file, "shard", file.written, rows=shard.rows, content_sha256=shard.content_sha256
-            )
-        )
+        content = digest.hexdigest()
+        entry = file_entry(shard.file, "shard", file.written, rows=shard.rows, content_sha256=content)
+        parts.append(FilePart(entry, shard.rows, shard.tokens))
     assert first is None, f"{directory}: more sequences came than were counted"
+    return parts
+
+
+def _has_names(path: Path) -> bool:
+    """As its schema says."""
+    import pyarrow as pa
+
+    with told_as_unreadable(path), pa.OSFile(str(path)) as file:
+        return "doc_id" in pa.ipc.open_stream(file).schema.names
+
+
+def _describe(directory: Path, tokens: Tokens, written: Sequence[FilePart]) -> list[FileEntry]:
+    entries = [part.entry for part in written]
+    shards = [Shard(one.entry.path, one.rows, one.tokens, one.entry.content_sha256) for one in written]
     remove_stale(directory, "data-*.arrow", [shard.file for shard in shards])
+    has_names = _has_names(directory / shards[0].file)
     for name, described in _beside(shards, tokens.split, has_names).items():
         entries.append(file_entry(name, "meta", commit_bytes(directory / name, described), rows=1))
     whole = {
@@ -126,6 +155,9 @@ def _write(directory: Path, tokens: Tokens) -> list[FileEntry]:
         "parts": shards,
     }
     return [*entries, meta_entry(directory, write_meta(directory / META_NAME, whole))]
+
+
+_PARTS = Parts(_cut, _write, _describe)
 
 
 def _cut_at(batches: Iterator[Sequences], rows_per_shard: int) -> Iterator[Sequences]:
@@ -310,7 +342,8 @@ ARROW = Format(
     recognizes=described_as("arrow"),
     open_store=lambda directory, split: _Streams(directory).store(),
     check=lambda directory: _Streams(directory).check(),
-    write=_write,
+    write=_PARTS.write_all,
+    parts=_PARTS,
     is_sharded=True,
     hub_files="*.arrow",
     needs=("pyarrow",),

@@ -24,10 +24,11 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import FileEntry, file_entry
 from tokmill.errors import CorruptFile, InputError
-from tokmill.formats import Format, Tokens
+from tokmill.formats import Format, Parts, Tokens
 from tokmill.formats.ids import (
     META_NAME,
     Count,
+    FilePart,
     Part,
     PartStore,
     Sequences,
@@ -41,6 +42,7 @@ from tokmill.formats.ids import (
     load_meta,
     meta_entry,
     remove_stale,
+    sequence_lengths,
     write_meta,
 )
 from tokmill.storage.disk import commit_bytes, load_bytes, remove_file
@@ -70,12 +72,18 @@ class Layout:
 
 
 def chunk_format(layout: Layout) -> Format:
+    parts = Parts(
+        cut=lambda tokens: _cut(tokens, layout),
+        write=lambda directory, tokens, first: _write(directory, tokens, first, layout),
+        describe=lambda directory, tokens, written: _describe(directory, tokens, written, layout),
+    )
     return Format(
         name=layout.name,
         recognizes=described_as(layout.name),
         open_store=lambda directory, split: _Chunks(directory, layout).store(),
         check=lambda directory: _Chunks(directory, layout).check(),
-        write=lambda directory, tokens: _write(directory, tokens, layout),
+        write=parts.write_all,
+        parts=parts,
     )
 
 
@@ -83,12 +91,32 @@ class _Facts(SplitFacts):
     parts: list[Chunk]
 
 
-def _write(directory: Path, tokens: Tokens, layout: Layout) -> list[FileEntry]:
+def _cut(tokens: Tokens, layout: Layout) -> Iterator[tuple[int, int]]:
+    """As `_groups` does it."""
+    rows = used = count = 0
+    for lengths in sequence_lengths(tokens.rows, tokens.seq_len, tokens.lengths()):
+        ends, costs = np.cumsum(lengths, dtype=np.int64), np.cumsum(layout.costs(lengths))
+        start = begin = before = 0
+        while start < len(ends):
+            stop = int(np.searchsorted(costs, before + layout.max_cost - used, "right"))
+            if stop <= start and not rows:
+                stop = start + 1
+            if stop > start:
+                rows, count = rows + stop - start, count + int(ends[stop - 1]) - begin
+                used += int(costs[stop - 1]) - before
+                start, begin, before = stop, int(ends[stop - 1]), int(costs[stop - 1])
+            if start < len(ends):
+                yield rows, count
+                rows = used = count = 0
+    if rows:
+        yield rows, count
+
+
+def _write(directory: Path, tokens: Tokens, first: int, layout: Layout) -> list[FilePart]:
     remove_file(directory / META_NAME)
-    parts: list[Chunk] = []
-    entries: list[FileEntry] = []
-    for group in _groups(tokens.read_sequences(), layout, str(directory)):
-        name = layout.chunk(len(parts))
+    parts = []
+    for number, group in enumerate(_groups(tokens.read_sequences(), layout, str(directory)), first):
+        name = layout.chunk(number)
         data = layout.encode(group)
         if len(data) > _MAX_BYTES:
             raise InputError(
@@ -96,9 +124,18 @@ def _write(directory: Path, tokens: Tokens, layout: Layout) -> list[FileEntry]:
                 where=str(directory / name),
                 next="split the document, or set a maximum document size in filters",
             )
-        written = commit_bytes(directory / name, data)
-        parts.append(Chunk(name, written.bytes, len(group.lengths), len(group.ids), written.sha256))
-        entries.append(file_entry(name, "shard", written, rows=0))
+        entry = file_entry(name, "shard", commit_bytes(directory / name, data), rows=0)
+        parts.append(FilePart(entry, len(group.lengths), len(group.ids)))
+    return parts
+
+
+def _describe(
+    directory: Path, tokens: Tokens, written: Sequence[FilePart], layout: Layout
+) -> list[FileEntry]:
+    entries = [part.entry for part in written]
+    parts = [
+        Chunk(one.entry.path, one.entry.bytes, one.rows, one.tokens, one.entry.sha256) for one in written
+    ]
     first = Path(layout.chunk(0))
     remove_stale(directory, f"*{first.suffix}", [part.file for part in parts])
     index = commit_bytes(directory / INDEX_NAME, _spelled(layout.index(parts)))

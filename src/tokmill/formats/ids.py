@@ -168,6 +168,36 @@ def regroup(
         yield joined(waiting)
 
 
+def cut_sequences(
+    lengths: Iterable[NDArray[np.integer]], *, max_sequences: int, max_tokens: int
+) -> Iterator[tuple[int, int]]:
+    """Sequences and tokens of each of the groups that `regroup` makes, from lengths alone."""
+    count = tokens = 0
+    for block in lengths:
+        ends, start = np.cumsum(block, dtype=np.int64), 0
+        while start < len(ends):
+            begin = int(ends[start - 1]) if start else 0
+            most = int(np.searchsorted(ends, begin + max_tokens - tokens, "right"))
+            stop = min(most, start + max_sequences - count)
+            if stop == start and tokens == 0:
+                stop = start + 1
+            if stop > start:
+                count, tokens = count + stop - start, tokens + int(ends[stop - 1]) - begin
+                start = stop
+            if count == max_sequences or (start < len(ends) and tokens):
+                yield count, tokens
+                count = tokens = 0
+    if count:
+        yield count, tokens
+
+
+def sequence_lengths(
+    rows: int, seq_len: int, lengths: Iterable[NDArray[np.int64]]
+) -> Iterable[NDArray[np.int64]]:
+    """Of rows, which have one length, or of documents."""
+    return [np.full(rows, seq_len, np.int64)] if seq_len else lengths
+
+
 def joined(parts: list[Sequences]) -> Sequences:
     names = None if parts[0].doc_ids is None else [name for part in parts for name in part.doc_ids or ()]
     ids = np.concatenate([part.ids for part in parts])
@@ -227,6 +257,14 @@ class SplitFacts(msgspec.Struct):
         if self.seq_len is not None and self.n_seqs * self.seq_len != self.n_tokens:
             rows = f"{self.n_seqs:,} rows of {self.seq_len:,}"
             raise corrupt(f"{self.n_tokens:,} tokens are not {rows}", path)
+
+
+class FilePart(msgspec.Struct, frozen=True):
+    """One of the files of a format that writes each by itself, and what is in it."""
+
+    entry: FileEntry
+    rows: int
+    tokens: int
 
 
 class ListedPart(Protocol):

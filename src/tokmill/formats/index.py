@@ -93,14 +93,6 @@ class ArrowStrings(Protocol):
     def take(self, indices: Any) -> Any: ...
 
 
-class NamedSpans(NamedTuple):
-    """Spans of whole rows, and the names that their document numbers stand for."""
-
-    spans: RowSpans
-    doc_ids: Sequence[str] | ArrowStrings
-    sources: Sequence[str] | ArrowStrings
-
-
 def write_row_index(
     path: Path,
     spans: RowSpans | Iterable[RowSpans],
@@ -109,28 +101,56 @@ def write_row_index(
 ) -> Written:
     """One line per row. Spans may come in pieces of whole rows; names are looked up by document number."""
     pieces = (spans,) if isinstance(spans, RowSpans) else spans
-    return write_named_rows(path, (NamedSpans(piece, doc_ids, sources) for piece in pieces))
-
-
-def write_named_rows(path: Path, pieces: Iterable[NamedSpans]) -> Written:
-    """The same, where every piece has names of its own."""
     encoder = msgspec.json.Encoder()
-    frames: list[tuple[int, int]] = []
+    frames = (encoder.encode_lines(rows) for rows in _frames(pieces, doc_ids, sources))
+    return write_frames(path, frames)
+
+
+def write_frames(path: Path, frames: Iterable[bytes]) -> Written:
+    """The same of lines: those of FRAME_ROWS rows at a time, of fewer at the end."""
+    return _write_packed(path, (_Frame(_pack(lines), len(lines)) for lines in frames))
+
+
+def join_indexes(path: Path, parts: Iterable[Path]) -> tuple[Written, str]:
+    """One index of several, each of whole frames but the last; and the sha256 of all lines.
+    Frames are copied as they are."""
+    content = hashlib.sha256()
+
+    def packed() -> Iterator[_Frame]:
+        for part in parts:
+            for frame, (offset, size) in enumerate(_table(part)):
+                packed = _packed_frame(part, offset, size)
+                lines = _unpack(packed, part, frame)
+                content.update(lines)
+                if lines:
+                    yield _Frame(packed, len(lines))
+
+    return _write_packed(path, packed()), content.hexdigest()
+
+
+class _Frame(NamedTuple):
+    packed: bytes
+    size: int  # of its lines
+
+
+def _write_packed(path: Path, frames: Iterable[_Frame]) -> Written:
+    sizes: list[tuple[int, int]] = []
     with open_commit(path) as file:
-        for rows in _frames(pieces):
-            lines = encoder.encode_lines(rows)
-            compressor = ZstdCompressor(options=frame_options())
-            packed = compressor.compress(lines, mode=ZstdCompressor.FLUSH_FRAME)
+        for frame in frames:
+            file.write(frame.packed)
+            sizes.append((len(frame.packed), frame.size))
+        if not sizes:  # an empty stream is one empty frame
+            packed = _pack(b"")
             file.write(packed)
-            frames.append((len(packed), len(lines)))
-        if not frames:  # an empty stream is one empty frame
-            packed = ZstdCompressor(options=frame_options()).compress(b"", mode=ZstdCompressor.FLUSH_FRAME)
-            file.write(packed)
-            frames.append((len(packed), 0))
-        table = b"".join(_TABLE_ENTRY.pack(*sizes) for sizes in frames)
+            sizes.append((len(packed), 0))
+        table = b"".join(_TABLE_ENTRY.pack(*size) for size in sizes)
         file.write(_TABLE_HEAD.pack(_SKIPPABLE, len(table) + _TABLE_FOOT.size))
-        file.write(table + _TABLE_FOOT.pack(len(frames), 0, _SEEKABLE))
+        file.write(table + _TABLE_FOOT.pack(len(sizes), 0, _SEEKABLE))
     return file.written
+
+
+def _pack(lines: bytes) -> bytes:
+    return ZstdCompressor(options=frame_options()).compress(lines, mode=ZstdCompressor.FLUSH_FRAME)
 
 
 def read_row_index(path: Path, first: int = 0, stop: int | None = None) -> Iterator[IndexRow]:
@@ -186,20 +206,31 @@ def _table(path: Path) -> list[tuple[int, int]]:
 
 
 def _lines(path: Path, offset: int, size: int, frame: int) -> list[bytes]:
+    return _unpack(_packed_frame(path, offset, size), path, frame).split(b"\n")[:-1]
+
+
+def _packed_frame(path: Path, offset: int, size: int) -> bytes:
     with told_as_unreadable(path), path.open("rb") as file:
         file.seek(offset)
-        packed = file.read(size)
+        return file.read(size)
+
+
+def _unpack(packed: bytes, path: Path, frame: int) -> bytes:
     try:
-        return ZstdDecompressor().decompress(packed).split(b"\n")[:-1]
+        return ZstdDecompressor().decompress(packed)
     except (ZstdError, EOFError) as error:
         raise corrupt(f"is cut or damaged in frame {frame} ({error})", path) from error
 
 
-def _frames(pieces: Iterable[NamedSpans]) -> Iterator[list[IndexRow]]:
+def _frames(
+    pieces: Iterable[RowSpans],
+    doc_ids: Sequence[str] | ArrowStrings,
+    sources: Sequence[str] | ArrowStrings,
+) -> Iterator[list[IndexRow]]:
     """FRAME_ROWS rows at a time."""
     waiting: list[IndexRow] = []
     for piece in pieces:
-        for rows in _index_rows(piece, len(waiting)):
+        for rows in _index_rows(piece, doc_ids, sources, len(waiting)):
             waiting += rows
             if len(waiting) == FRAME_ROWS:
                 yield waiting
@@ -208,9 +239,13 @@ def _frames(pieces: Iterable[NamedSpans]) -> Iterator[list[IndexRow]]:
         yield waiting
 
 
-def _index_rows(piece: NamedSpans, begun: int) -> Iterator[list[IndexRow]]:
+def _index_rows(
+    spans: RowSpans,
+    doc_ids: Sequence[str] | ArrowStrings,
+    sources: Sequence[str] | ArrowStrings,
+    begun: int,
+) -> Iterator[list[IndexRow]]:
     """The rows of a piece; the first so many as a frame that was begun lacks."""
-    spans = piece.spans
     if not len(spans.row):
         return
     first_row, stop_row = int(spans.row[0]), int(spans.row[-1]) + 1
@@ -222,8 +257,8 @@ def _index_rows(piece: NamedSpans, begun: int) -> Iterator[list[IndexRow]]:
         docs = list(
             map(
                 DocumentSpan,
-                _named(piece.doc_ids, mine.document),
-                _named(piece.sources, mine.document),
+                _named(doc_ids, mine.document),
+                _named(sources, mine.document),
                 mine.start.tolist(),
                 mine.end.tolist(),
                 mine.offset.tolist(),
@@ -326,18 +361,24 @@ def write_places(path: Path, meetings: int, blocks: Iterable[RowSpans]) -> Writt
     with open_commit(path) as file:
         file.write(npy_header((meetings, len(_COLUMNS)), "<u4"))
         for spans in blocks:
-            order = np.lexsort((spans.offset, spans.document))
-            found = np.empty((len(order), len(_COLUMNS)), "<u4")
+            order = None if _is_in_order(spans) else np.lexsort((spans.offset, spans.document))
+            found = np.empty((len(spans.row), len(_COLUMNS)), "<u4")
             for at, name in enumerate(_COLUMNS):
                 column = getattr(spans, name)
                 assert not len(column) or 0 <= int(column.min()) <= int(column.max()) < 1 << 32, (
                     f"{name} of a place"
                 )
-                found[:, at] = column[order]
+                found[:, at] = column if order is None else column[order]
             file.write(found)
-            left -= len(order)
+            left -= len(found)
         assert not left, f"{path}: {left} of {meetings} meetings did not come"
     return file.written
+
+
+def _is_in_order(spans: RowSpans) -> bool:
+    """By document, then by offset: as the rows of a stream have them."""
+    steps = np.diff(spans.document)
+    return bool((steps >= 0).all() and (np.diff(spans.offset)[steps == 0] > 0).all())
 
 
 def map_places(path: Path, meetings: int) -> RowSpans:

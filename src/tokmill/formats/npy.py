@@ -24,7 +24,7 @@ OLMo-core reads raw ids under the same suffix, and takes the header for tokens: 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -34,9 +34,10 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import MANIFEST, RECEIPTS, STALE_MANIFEST, FileEntry, file_entry
 from tokmill.errors import CorruptFile, InputError
-from tokmill.formats import Format, Tokens
+from tokmill.formats import Format, Parts, Tokens
 from tokmill.formats.ids import (
     META_NAME,
+    FilePart,
     Pieces,
     RowStore,
     corrupt,
@@ -77,38 +78,59 @@ def write_npy(
 ) -> dict[str, Written]:
     """Write the ids of `rows` (1-D or 2-D pieces of any size, `n_seqs` rows in total) and what they mean;
     with what is learned of them, where `loss` says it."""
-    assert rows_per_shard >= 1, "a shard holds a row at least"
-    own = {"seq_len", "n_seqs", "rows_per_shard", "n_shards", "dtype", "loss_mask"}
-    assert own.isdisjoint(meta), f"{sorted(own & set(meta))} are counted here, not given"
     directory = Path(directory)
+    written = _write_shards(directory, rows, loss, range(n_seqs), seq_len, rows_per_shard)
+    facts = {**meta, "seq_len": seq_len, "n_seqs": n_seqs, "rows_per_shard": rows_per_shard}
+    written[META_NAME] = _describe_shards(directory, facts, written, has_loss=loss is not None)
+    return written
+
+
+def _write_shards(
+    directory: Path,
+    rows: Iterable[NDArray[np.integer]],
+    loss: Iterable[NDArray[np.integer]] | None,
+    numbers: range,
+    seq_len: int,
+    rows_per_shard: int,
+) -> dict[str, Written]:
+    """Of rows of these numbers, the first of which begins a shard."""
+    assert rows_per_shard >= 1, "a shard holds a row at least"
+    assert numbers.start % rows_per_shard == 0, f"row {numbers.start} is inside of a shard"
     remove_file(directory / META_NAME)
-    n_shards = -(-n_seqs // rows_per_shard)
     written = {}
     streams = [(shard_name, "int32", "<i4", rows)]
     streams += [(mask_name, "uint8", "|u1", loss)] if loss is not None else []
     for name, dtype, kind, arrays in streams:
         ids = Pieces(arrays, dtype, str(directory))
-        for number in range(n_shards):
-            count = min(rows_per_shard, n_seqs - number * rows_per_shard)
+        for first in numbers[::rows_per_shard]:
+            number, count = first // rows_per_shard, min(rows_per_shard, numbers.stop - first)
             with open_commit(directory / name(number)) as file:
                 file.write(npy_header((count, seq_len), kind))
                 for piece in ids.take(count * seq_len):
                     file.write(piece)
             written[name(number)] = file.written
-        assert ids.is_empty(), f"{directory}: more ids came than {n_seqs} rows of {seq_len}"
+        assert ids.is_empty(), f"{directory}: more ids came than {len(numbers)} rows of {seq_len}"
+    return written
+
+
+def _describe_shards(
+    directory: Path, facts: Mapping[str, object], written: Collection[str], *, has_loss: bool
+) -> Written:
+    own = {"n_shards", "dtype", "loss_mask"}
+    assert own.isdisjoint(facts), f"{sorted(own & set(facts))} are counted here, not given"
     for pattern in ("shard_*.npy", _MASKS):
         remove_stale(directory, pattern, written)
     whole = {
-        **meta,
-        "seq_len": seq_len,
-        "n_seqs": n_seqs,
-        "rows_per_shard": rows_per_shard,
-        "n_shards": n_shards,
+        **facts,
+        "n_shards": sum(not _is_mask(name) for name in written),
         "dtype": "int32",
-        **({} if loss is None else {"loss_mask": _MASKS}),
+        **({"loss_mask": _MASKS} if has_loss else {}),
     }
-    written[META_NAME] = write_meta(directory / META_NAME, whole)
-    return written
+    return write_meta(directory / META_NAME, whole)
+
+
+def _is_mask(name: str) -> bool:
+    return name.startswith("loss_")
 
 
 class NpyRows:
@@ -226,19 +248,44 @@ class _Facts(msgspec.Struct):
     loss_mask: str | None = None
 
 
-def _write(directory: Path, tokens: Tokens) -> list[FileEntry]:
-    written = write_npy(
-        directory,
-        tokens.read_rows(),
-        n_seqs=tokens.rows,
-        seq_len=tokens.seq_len,
-        rows_per_shard=tokens.rows_per_shard,
-        meta=tokens.describe(),
-        loss=tokens.read_loss() if tokens.has_loss else None,
+def _cut(tokens: Tokens) -> Iterator[tuple[int, int]]:
+    for first in range(0, tokens.rows, tokens.rows_per_shard):
+        count = min(tokens.rows_per_shard, tokens.rows - first)
+        yield count, count * tokens.seq_len
+
+
+def _write(directory: Path, tokens: Tokens, first: int) -> list[FilePart]:
+    begin = first * tokens.rows_per_shard
+    loss = tokens.read_loss() if tokens.has_loss else None
+    numbers = range(begin, begin + tokens.rows)
+    written = _write_shards(
+        directory, tokens.read_rows(), loss, numbers, tokens.seq_len, tokens.rows_per_shard
     )
-    meta = meta_entry(directory, written.pop(META_NAME))
-    tables = {name: "loss" if name.startswith("loss_") else "shard" for name in written}
-    return [*(file_entry(name, tables[name], one, rows=0) for name, one in written.items()), meta]
+    counts = list(_cut(tokens))
+    # of a mask: its rows are those of the shard, and counted there
+    counts += [(0, 0)] * (len(written) - len(counts))
+    return [
+        FilePart(file_entry(name, "loss" if _is_mask(name) else "shard", one, rows=0), *count)
+        for (name, one), count in zip(written.items(), counts, strict=True)
+    ]
+
+
+def _describe(directory: Path, tokens: Tokens, parts: Sequence[FilePart]) -> list[FileEntry]:
+    entries = sorted((part.entry for part in parts), key=lambda entry: _is_mask(entry.path))
+    facts = {
+        **tokens.describe(),
+        "seq_len": tokens.seq_len,
+        "n_seqs": tokens.rows,
+        "rows_per_shard": tokens.rows_per_shard,
+    }
+    names = [entry.path for entry in entries]
+    return [
+        *entries,
+        meta_entry(directory, _describe_shards(directory, facts, names, has_loss=tokens.has_loss)),
+    ]
+
+
+_PARTS = Parts(_cut, _write, _describe)
 
 
 def _open_store(directory: Path, split: str | None) -> RowStore:
@@ -284,7 +331,8 @@ NPY = Format(
     recognizes=_recognizes,
     open_store=_open_store,
     check=_check,
-    write=_write,
+    write=_PARTS.write_all,
+    parts=_PARTS,
     shapes=("rows",),
     is_sharded=True,
     has_loss=True,

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,17 +41,20 @@ import msgspec
 import numpy as np
 
 from tokmill.artifacts.manifest import FileEntry, file_entry
-from tokmill.formats import Columns, Format, Tokens
+from tokmill.formats import Columns, Format, Parts, Tokens
 from tokmill.formats.ids import (
     META_NAME,
+    FilePart,
     Part,
     PartStore,
     Sequences,
     corrupt,
+    cut_sequences,
     load_meta,
     meta_entry,
     regroup,
     remove_stale,
+    sequence_lengths,
     write_meta,
 )
 from tokmill.storage.disk import Written, commit_bytes, load_bytes, remove_file, unreadable
@@ -83,7 +86,7 @@ def _shard_name(number: int) -> str:
     return f"shard_{number:05d}.parquet"
 
 
-class Shard(msgspec.Struct):
+class Shard(msgspec.Struct, frozen=True):
     file: str
     rows: int
     tokens: int
@@ -99,19 +102,36 @@ def write_parquet(
     meta: Mapping[str, object],
 ) -> dict[str, Written]:
     """Write `batches` of any size; a shard ends after rows_per_shard rows (or 268 million tokens)."""
+    directory = Path(directory)
+    written = dict(_write_shards(directory, batches, 0, rows_per_shard, columns))
+    files = {shard.file: file for shard, file in written.items()}
+    described = _describe_shards(directory, list(written), rows_per_shard, columns, meta)
+    return {**files, META_NAME: described}
+
+
+def _write_shards(
+    directory: Path, batches: Iterable[Sequences], first: int, rows_per_shard: int, columns: Columns
+) -> Iterator[tuple[Shard, Written]]:
+    remove_file(directory / META_NAME)
+    groups = regroup(
+        batches, max_sequences=rows_per_shard, max_tokens=_MAX_SHARD_TOKENS, where=str(directory)
+    )
+    for number, rows in enumerate(groups, first):
+        name, more = _shard_name(number), derive_columns(rows, columns)
+        written = commit_bytes(directory / name, _encode(rows, more))
+        yield Shard(name, len(rows.lengths), len(rows.ids), content_sha256(rows, more)), written
+
+
+def _describe_shards(
+    directory: Path,
+    shards: Sequence[Shard],
+    rows_per_shard: int,
+    columns: Columns,
+    meta: Mapping[str, object],
+) -> Written:
     own = {"n_seqs", "n_tokens", "rows_per_shard", "shards"}
     assert own.isdisjoint(meta), f"{sorted(own & set(meta))} are counted here, not given"
-    directory = Path(directory)
-    remove_file(directory / META_NAME)
-    written: dict[str, Written] = {}
-    shards: list[Shard] = []
-    for rows in regroup(
-        batches, max_sequences=rows_per_shard, max_tokens=_MAX_SHARD_TOKENS, where=str(directory)
-    ):
-        name, more = _shard_name(len(shards)), derive_columns(rows, columns)
-        written[name] = commit_bytes(directory / name, _encode(rows, more))
-        shards.append(Shard(name, len(rows.lengths), len(rows.ids), content_sha256(rows, more)))
-    remove_stale(directory, "shard_*.parquet", written)
+    remove_stale(directory, "shard_*.parquet", [shard.file for shard in shards])
     whole = {
         **meta,
         **({"columns": columns} if columns != "ids" else {}),
@@ -120,8 +140,7 @@ def write_parquet(
         "rows_per_shard": rows_per_shard,
         "shards": shards,
     }
-    written[META_NAME] = write_meta(directory / META_NAME, whole)
-    return written
+    return write_meta(directory / META_NAME, whole)
 
 
 def read_parquet(directory: Path) -> Iterator[Sequences]:
@@ -255,25 +274,36 @@ def _flat(
     return np.asarray(lists.flatten()), np.diff(np.asarray(lists.offsets)).astype(np.int64)
 
 
-def _write(directory: Path, tokens: Tokens) -> list[FileEntry]:
-    written = write_parquet(
-        directory,
-        tokens.read_sequences(),
-        rows_per_shard=tokens.rows_per_shard,
-        columns=tokens.columns,
-        meta={
-            **tokens.describe(),
-            "seq_len": tokens.seq_len or None,
-            **({_LOSS: _LOSS} if tokens.has_loss else {}),
-        },
-    )
-    shards = [
-        file_entry(
-            shard.file, "shard", written[shard.file], rows=shard.rows, content_sha256=shard.content_sha256
+def _cut(tokens: Tokens) -> Iterator[tuple[int, int]]:
+    lengths = sequence_lengths(tokens.rows, tokens.seq_len, tokens.lengths())
+    return cut_sequences(lengths, max_sequences=tokens.rows_per_shard, max_tokens=_MAX_SHARD_TOKENS)
+
+
+def _write(directory: Path, tokens: Tokens, first: int) -> list[FilePart]:
+    shards = _write_shards(directory, tokens.read_sequences(), first, tokens.rows_per_shard, tokens.columns)
+    return [
+        FilePart(
+            file_entry(shard.file, "shard", written, rows=shard.rows, content_sha256=shard.content_sha256),
+            shard.rows,
+            shard.tokens,
         )
-        for shard in load_shards(directory)[1].shards
+        for shard, written in shards
     ]
-    return [*shards, meta_entry(directory, written[META_NAME])]
+
+
+def _describe(directory: Path, tokens: Tokens, parts: Sequence[FilePart]) -> list[FileEntry]:
+    meta = {
+        **tokens.describe(),
+        "seq_len": tokens.seq_len or None,
+        **({_LOSS: _LOSS} if tokens.has_loss else {}),
+    }
+    entries = [part.entry for part in parts]
+    shards = [Shard(part.entry.path, part.rows, part.tokens, part.entry.content_sha256) for part in parts]
+    written = _describe_shards(directory, shards, tokens.rows_per_shard, tokens.columns, meta)
+    return [*entries, meta_entry(directory, written)]
+
+
+_PARTS = Parts(_cut, _write, _describe)
 
 
 def _open_store(directory: Path, split: str | None) -> PartStore:
@@ -310,7 +340,8 @@ PARQUET = Format(
     recognizes=_recognizes,
     open_store=_open_store,
     check=_check,
-    write=_write,
+    write=_PARTS.write_all,
+    parts=_PARTS,
     columns=tuple(COLUMNS),
     is_sharded=True,
     hub_files="*.parquet",

@@ -14,8 +14,9 @@ before that.
 from __future__ import annotations
 
 import itertools
+import sys
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
@@ -26,10 +27,11 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import FileEntry, file_entry
 from tokmill.errors import CorruptFile
-from tokmill.formats import Format, Shape, Tokens
+from tokmill.formats import Format, Parts, Shape, Tokens
 from tokmill.formats.ids import (
     META_NAME,
     Count,
+    FilePart,
     Ids,
     Pieces,
     RowStore,
@@ -37,11 +39,13 @@ from tokmill.formats.ids import (
     Store,
     check_vocabulary,
     corrupt,
+    cut_sequences,
     described_as,
     load_meta,
     meta_entry,
     plain,
     remove_stale,
+    sequence_lengths,
     write_meta,
 )
 from tokmill.storage.disk import commit_bytes, map_array, open_commit, remove_file, told_as_unreadable
@@ -74,12 +78,18 @@ class Layout:
 
 
 def stream_format(layout: Layout, shapes: tuple[Shape, ...], dtypes: tuple[str, ...]) -> Format:
+    parts = Parts(
+        cut=lambda tokens: _cut(tokens, layout),
+        write=lambda directory, tokens, first: _write(directory, tokens, first, layout),
+        describe=lambda directory, tokens, written: _describe(directory, tokens, written, layout),
+    )
     return Format(
         name=layout.name,
         recognizes=described_as(layout.name),
         open_store=lambda directory, split: _Streams(directory, layout).store(),
         check=lambda directory: _Streams(directory, layout).check(),
-        write=lambda directory, tokens: _write(directory, tokens, layout),
+        write=parts.write_all,
+        parts=parts,
         shapes=shapes,
         dtypes=dtypes,
     )
@@ -96,20 +106,34 @@ class _Facts(SplitFacts):
     arrays: list[Array]
 
 
-def _write(directory: Path, tokens: Tokens, layout: Layout) -> list[FileEntry]:
+def _cut(tokens: Tokens, layout: Layout) -> Iterator[tuple[int, int]] | None:
+    """None where there is one array, or a document goes on in the next."""
+    if layout.max_tokens is None or (layout.is_cut and not tokens.seq_len):
+        return None
+    lengths = sequence_lengths(tokens.rows, tokens.seq_len, tokens.lengths())
+    return cut_sequences(lengths, max_sequences=sys.maxsize, max_tokens=layout.max_tokens)
+
+
+def _write(directory: Path, tokens: Tokens, first: int, layout: Layout) -> list[FilePart]:
     remove_file(directory / META_NAME)
-    kind, entries = _KINDS[tokens.dtype], []
+    kind, parts = _KINDS[tokens.dtype], []
     pieces = Pieces((batch.ids for batch in tokens.read_sequences()), kind, str(directory))
-    arrays = []
-    for number, count in enumerate(_counts(tokens, layout)):
-        array = Array(layout.array(tokens.split, number), count)
-        with open_commit(directory / array.file) as file:
+    for number, (rows, count) in enumerate(_counts(tokens, layout), first):
+        name = layout.array(tokens.split, number)
+        with open_commit(directory / name) as file:
             file.write(layout.header(count, kind))
             for piece in pieces.take(count):
                 file.write(piece)
-        arrays.append(array)
-        entries.append(file_entry(array.file, "tokens", file.written, rows=0))
+        parts.append(FilePart(file_entry(name, "tokens", file.written, rows=0), rows, count))
     assert pieces.is_empty(), f"{directory}: more ids came than were counted"
+    return parts
+
+
+def _describe(
+    directory: Path, tokens: Tokens, written: Sequence[FilePart], layout: Layout
+) -> list[FileEntry]:
+    entries = [part.entry for part in written]
+    arrays = [Array(part.entry.path, part.tokens) for part in written]
     first = Path(layout.array(tokens.split, 0))
     remove_stale(directory, f"{first.parent}/*{first.suffix}", [Path(array.file).name for array in arrays])
     index = None if tokens.seq_len else layout.index(tokens.split)
@@ -124,7 +148,7 @@ def _write(directory: Path, tokens: Tokens, layout: Layout) -> list[FileEntry]:
         "n_seqs": tokens.rows,
         "n_tokens": total,
         "seq_len": tokens.seq_len or None,
-        "dtype": kind,
+        "dtype": _KINDS[tokens.dtype],
         "index": index,
         "arrays": arrays,
     }
@@ -141,41 +165,20 @@ def _write_index(directory: Path, name: str, tokens: Tokens) -> FileEntry:
     return file_entry(name, "sequences", file.written, rows=tokens.rows)
 
 
-def _counts(tokens: Tokens, layout: Layout) -> Iterator[int]:
-    """Tokens of each array."""
+def _counts(tokens: Tokens, layout: Layout) -> Iterator[tuple[int, int]]:
+    """Rows and tokens of each array; of arrays that are cut anywhere, all rows are in the first."""
+    whole = _cut(tokens, layout)
+    if whole is not None:
+        yield from whole
+        return
     if tokens.seq_len:
         total = tokens.rows * tokens.seq_len
     else:
         total = sum(int(block.sum()) for block in tokens.lengths())
-    if layout.max_tokens is None:
-        yield total
-    elif tokens.seq_len or layout.is_cut:
-        most = layout.max_tokens
-        if tokens.seq_len:
-            most = max(most // tokens.seq_len, 1) * tokens.seq_len
-        yield from (min(most, total - start) for start in range(0, total, most))
-    else:
-        yield from whole_documents(tokens.lengths(), layout.max_tokens)
-
-
-def whole_documents(lengths: Iterable[NDArray[np.int64]], max_tokens: int) -> Iterator[int]:
-    """Tokens of groups as large as the bound allows. A longer document is a group of its own."""
-    used = 0
-    for block in lengths:
-        ends = np.cumsum(block, dtype=np.int64)
-        start = before = 0
-        while start < len(ends):
-            stop = int(np.searchsorted(ends, before + max_tokens - used, "right"))
-            if stop <= start and not used:
-                stop = start + 1
-            if stop > start:
-                used += int(ends[stop - 1]) - before
-                start, before = stop, int(ends[stop - 1])
-            if start < len(ends):
-                yield used
-                used = 0
-    if used:
-        yield used
+    most = layout.max_tokens or total
+    # one array of nothing where there is one at all
+    starts = range(0, total, most) if layout.max_tokens else [0]
+    yield from ((0 if start else tokens.rows, min(most, total - start)) for start in starts)
 
 
 class _Streams:

@@ -18,7 +18,7 @@ import io
 import itertools
 import sys
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +28,19 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import FileEntry, file_entry
 from tokmill.errors import CorruptFile, InputError
-from tokmill.formats import Checksums, Format, ListedFile, Tokens
-from tokmill.formats.ids import Part as StoredPart
+from tokmill.formats import Checksums, Format, ListedFile, Parts, Tokens
 from tokmill.formats.ids import (
+    FilePart,
     PartStore,
     Sequences,
+    cut_sequences,
     find_split,
     npy_header,
     regroup,
     remove_stale,
     write_meta,
 )
+from tokmill.formats.ids import Part as StoredPart
 from tokmill.storage.disk import Written, commit_bytes, load_bytes, map_array, remove_file, unreadable
 from tokmill.storage.location import is_within
 
@@ -105,14 +107,30 @@ def write_token_cache(
     in the order in which they come; `about` is for the other fields of EncodeMeta.
     """
     cache = Path(cache)
+    written = dict(_write_parts(cache, batches, 0, part_tokens))
+    files = {part.file: file for part, file in written.items()}
+    return {**files, META_NAME: _describe_parts(cache, list(written), facts, splits, about)}
+
+
+def _write_parts(
+    cache: Path, batches: Iterable[Sequences], first: int, part_tokens: int
+) -> Iterator[tuple[Part, Written]]:
     remove_file(cache / META_NAME)
-    written: dict[str, Written] = {}
-    parts: list[Part] = []
-    for examples in regroup(batches, max_sequences=sys.maxsize, max_tokens=part_tokens, where=str(cache)):
-        file = f"{PARTS_NAME}/part-{len(parts):05d}.npz"
-        written[file] = commit_bytes(cache / file, _encode(examples))
-        parts.append(Part(file, len(examples.lengths), len(examples.ids), written[file].sha256))
-    remove_stale(cache, f"{PARTS_NAME}/part-*.npz", [Path(file).name for file in written])
+    groups = regroup(batches, max_sequences=sys.maxsize, max_tokens=part_tokens, where=str(cache))
+    for number, examples in enumerate(groups, first):
+        file = f"{PARTS_NAME}/part-{number:05d}.npz"
+        written = commit_bytes(cache / file, _encode(examples))
+        yield Part(file, len(examples.lengths), len(examples.ids), written.sha256), written
+
+
+def _describe_parts(
+    cache: Path,
+    parts: Sequence[Part],
+    facts: EncodeFacts,
+    splits: Mapping[str, int] | None = None,
+    about: Mapping[str, object] | None = None,
+) -> Written:
+    remove_stale(cache, f"{PARTS_NAME}/part-*.npz", [Path(part.file).name for part in parts])
     told = msgspec.to_builtins(facts)
     meta = {
         **{name: value for name, value in told.items() if value or name != "hub"},
@@ -123,8 +141,7 @@ def write_token_cache(
         **(about or {}),
     }
     assert not splits or sum(splits.values()) == meta["examples"], "splits do not add up to the examples"
-    written[META_NAME] = write_meta(cache / META_NAME, meta)
-    return written
+    return write_meta(cache / META_NAME, meta)
 
 
 def _ranges(splits: Mapping[str, int]) -> list[SplitRange]:
@@ -256,7 +273,18 @@ def _corrupt(what: str, path: Path) -> CorruptFile:
     )
 
 
-def _write(directory: Path, tokens: Tokens) -> list[FileEntry]:
+def _cut(tokens: Tokens) -> Iterator[tuple[int, int]]:
+    return cut_sequences(tokens.lengths(), max_sequences=sys.maxsize, max_tokens=PART_TOKENS)
+
+
+def _write(directory: Path, tokens: Tokens, first: int) -> list[FilePart]:
+    return [
+        FilePart(file_entry(part.file, "shard", written, rows=0), part.examples, part.tokens)
+        for part, written in _write_parts(directory, tokens.read_sequences(), first, PART_TOKENS)
+    ]
+
+
+def _describe(directory: Path, tokens: Tokens, written: Sequence[FilePart]) -> list[FileEntry]:
     tokenizer = tokens.tokenizer
     facts = EncodeFacts(
         model=tokenizer["file"],
@@ -268,9 +296,13 @@ def _write(directory: Path, tokens: Tokens) -> list[FileEntry]:
         normalization=tokenizer.get("normalization") or {},
         eos_id=tokenizer["eos_id"],
     )
-    written = write_token_cache(directory, tokens.read_sequences(), facts)
-    meta = file_entry(META_NAME, "meta", written.pop(META_NAME), rows=1)
-    return [*(file_entry(name, "shard", one, rows=0) for name, one in written.items()), meta]
+    entries = [part.entry for part in written]
+    parts = [Part(one.entry.path, one.rows, one.tokens, one.entry.sha256) for one in written]
+    meta = file_entry(META_NAME, "meta", _describe_parts(directory, parts, facts), rows=1)
+    return [*entries, meta]
+
+
+_PARTS = Parts(_cut, _write, _describe)
 
 
 def _open_store(directory: Path, split: str | None) -> PartStore:
@@ -325,7 +357,8 @@ TOKEN_CACHE = Format(
     recognizes=lambda directory: (directory / META_NAME).is_file(),
     open_store=_open_store,
     check=_check,
-    write=_write,
+    write=_PARTS.write_all,
+    parts=_PARTS,
     shapes=("documents",),
     list_splits=_list_splits,
     checksums=Checksums(META_NAME, "token caches", PARTS_NAME, _list_files),

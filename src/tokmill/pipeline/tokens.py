@@ -22,8 +22,8 @@ from tokmill.errors import EosMissing, RecipeError, TokenizerError, TokenizerMis
 from tokmill.formats import find_format, format_names, known_format, resolve_format
 from tokmill.packing.mixture import check_weights
 from tokmill.recipe import Build, Mixture, Pack, Recipe, Tokenizer, Training, dtype_of, format_mistakes
-from tokmill.stages.build.blocks import BuildOptions, PackOptions
 from tokmill.stages.build.mixture import MixtureOptions
+from tokmill.stages.build.options import BuildOptions, PackOptions
 from tokmill.stages.texts import TextsOptions
 from tokmill.stages.tokens.tokenizer import Shares, TokenizerExtra, TokenizerOptions
 from tokmill.storage.location import file_sha256

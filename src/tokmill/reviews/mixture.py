@@ -27,8 +27,8 @@ from tokmill.packing.mixture import MIN_USED, STARVED, UNBALANCED, Limit
 from tokmill.reviews.evidence import Answering, Evidence, check, manifest_of, named, together
 from tokmill.reviews.finding import Finding, Found, Measure, NotMeasured, percent, share, spelled
 from tokmill.reviews.subject import TRAIN, Build
-from tokmill.stages.build.blocks import BuildOptions
 from tokmill.stages.build.mixture import MixtureOptions, limit_of_mixture
+from tokmill.stages.build.options import BuildOptions
 from tokmill.stages.build.stage import limit_of_balance
 from tokmill.stages.sampling import HashSplit, SplitOptions
 

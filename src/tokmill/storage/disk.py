@@ -38,6 +38,7 @@ import itertools
 import os
 import secrets
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +65,9 @@ TEMP_PREFIX = ".tmp-"
 
 # One write(2) moves at most 0x7ffff000 bytes on Linux; smaller pieces also keep a short write visible.
 _WRITE_BYTES = 64 << 20
+
+# 0.5 ms of SHA-256 with a processor's own instructions, 2.7 without: starting a thread takes 0.1.
+_HASHED_APART = 1 << 20
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
@@ -93,13 +97,27 @@ class CommitFile:
         view = view.cast("B") if view.nbytes else memoryview(b"")  # Python casts no array of 0 rows
         for start in range(0, len(view), _WRITE_BYTES):
             piece = view[start : start + _WRITE_BYTES]
-            with told_as_unwritable(self._path):
-                written = os.write(self._descriptor, piece)
-                if written != len(piece):
-                    raise OSError(errno.ENOSPC, f"short write: {written} of {len(piece)} bytes")
-            self._sha256.update(piece)
+            hashing = self._hash(piece)
+            try:
+                with told_as_unwritable(self._path):
+                    written = os.write(self._descriptor, piece)
+                    if written != len(piece):
+                        raise OSError(errno.ENOSPC, f"short write: {written} of {len(piece)} bytes")
+            finally:
+                if hashing is not None:
+                    hashing.join()
         self._bytes += len(view)
         return len(view)
+
+    def _hash(self, piece: memoryview) -> threading.Thread | None:
+        """Of a large piece, a thread's: it is hashed while it is written."""
+        if len(piece) >= _HASHED_APART:
+            hashing = threading.Thread(target=self._sha256.update, args=(piece,))
+            with contextlib.suppress(RuntimeError):  # no more threads are given here
+                hashing.start()
+                return hashing
+        self._sha256.update(piece)
+        return None
 
     @property
     def written(self) -> Written:

@@ -17,8 +17,10 @@ from tokmill.errors import ManifestDamaged
 from tokmill.formats.index import find_places
 from tokmill.pipeline.plan import plan_steps
 from tokmill.stages.build import blocks, mixture
-from tokmill.stages.build.blocks import Blocks, open_chunks
-from tokmill.stages.build.stage import conduct, perform_build
+from tokmill.stages.build.blocks import Blocks
+from tokmill.stages.build.cutting import perform_build
+from tokmill.stages.build.documents import open_chunks
+from tokmill.stages.build.stage import conduct
 from written import read_row_index
 
 LAYOUTS = {

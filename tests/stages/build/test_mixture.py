@@ -22,7 +22,7 @@ from tokmill.schema import LENGTHS
 from tokmill.stages import external as sorting
 from tokmill.stages.build import mixture
 from tokmill.stages.build import mixture as offering
-from tokmill.stages.build.blocks import TURNS
+from tokmill.stages.build.documents import TURNS
 from tokmill.stages.build.mixture import SourceStream, SplitMixtureOptions, perform_mixture
 from tokmill.storage.tables import id_hashes, write_table
 from written import load_table

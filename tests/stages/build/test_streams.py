@@ -13,14 +13,9 @@ from hypothesis import strategies as st
 from tokmill.formats.index import RowSpans
 from tokmill.packing.plan import Store, Tail, gather_rows, plan_layout
 from tokmill.stages.build import blocks
-from tokmill.stages.build.blocks import (
-    Block,
-    Blocks,
-    Documents,
-    PackOptions,
-    SplitBuildOptions,
-    read_meetings,
-)
+from tokmill.stages.build.blocks import Block, Blocks, read_meetings
+from tokmill.stages.build.documents import Documents
+from tokmill.stages.build.options import PackOptions, SplitBuildOptions
 
 
 class HeldChunks:
@@ -34,16 +29,15 @@ class HeldChunks:
         self.ids = np.array(
             [1000 * number + at for number, length in enumerate(lengths) for at in range(length)], np.int32
         )
-        self.loads = 0
+        self.loads, self.loss = 0, None
 
     def load(self, chunk: int) -> Documents:
         self.loads += 1
         rows = np.arange(self._bounds[chunk], self._bounds[chunk + 1])
         ends = np.cumsum(self._lengths)
         names = pa.array([f"d{row}" for row in rows], pa.string())
-        sources = pa.DictionaryArray.from_arrays(self._domains[rows], pa.array(self.domain_names))
         store = Store([self.ids], (ends - self._lengths)[rows], np.zeros(len(rows), np.int32))
-        return Documents(rows, self._lengths[rows], store, names, sources, names, names, self._domains[rows])
+        return Documents(rows, self._lengths[rows], store, self._domains[rows], names, names)
 
     def may_hold(self, chunk: int, domain: int) -> bool:
         return domain in self._domains[self._bounds[chunk] : self._bounds[chunk + 1]]

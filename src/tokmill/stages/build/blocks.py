@@ -5,7 +5,6 @@ memory is bounded by a block, not by the corpus.
     plan   rows … │ rows … │          numbered on; the last rows of a stream (`concat`) are filled from the
                                       blocks after
 
-Blocks are made anew each time they are asked for: plans cost little beside the copying.
 Where domains are balanced, all plans are made once before, for the number of rows that each domain has.
 
 Streams of documents cut into rows, a block of documents at a time: one stream, or one for each domain.
@@ -18,289 +17,22 @@ Streams of documents cut into rows, a block of documents at a time: one stream, 
 Rows come in the order of their first token, for any cut into blocks. What a row needs from ahead is at most
 its length in tokens, so a block holds that much more for each stream; the search for it goes through the
 chunks once for each.
-
-The documents of a build, a chunk at a time: a working shard in the order of the corpus,
-or some turns of a mixture.
-
-    lengths-00000 │ lengths-00001 │ …               in the order of the corpus
-    turns-train-00000 │ turns-train-00001 │ …       as the mixture ordered them: they carry all that a build
-                                                    asks for
-
-Documents are numbered through all chunks: the number of a document is its turn in the build.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Protocol, overload
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.plugins import Plugin
-from tokmill.artifacts.step import Task, TaskOptions
-from tokmill.formats import Columns
-from tokmill.formats.ids import smallest_dtype
 from tokmill.formats.index import RowSpans
 from tokmill.packing.mixture import Balance, row_groups
-from tokmill.packing.plan import Layout, Plan, Store, Tail, plan_layout, row_batches, take_rows
-from tokmill.schema import one_piece
-from tokmill.storage.disk import map_array
-from tokmill.storage.tables import load_table
-
-
-class PackOptions(TaskOptions, frozen=True, kw_only=True):
-    """How documents are laid into rows."""
-
-    layout: Layout
-    length: int = 0  # 0: no rows, documents as they are
-    mix_domains: bool | None = None  # may a row hold two domains
-    tail: Tail | None = None  # of concat
-    counted: Literal["in rows"] | None = None
-
-
-class BuildOptions(TaskOptions, frozen=True, kw_only=True):
-    """One of `builds` of a recipe."""
-
-    name: str
-    format: str
-    plugin: Plugin | None = None  # whose format it is, if it is none of ours
-    dtype: Literal["int32", "uint16", "smallest"]
-    sources: tuple[str, ...]  # none: all
-    rows_per_shard: int = 0  # of formats in shards
-    columns: Columns = "ids"
-    pack: PackOptions
-    balance: Literal["none", "smallest"]
-    seed: int
-
-
-class SplitBuildOptions(BuildOptions, frozen=True, kw_only=True):
-    """The same for one split; `dtype` is that of the ids."""
-
-    split: str
-    tokenizer: Json  # as the tokens step tells it
-    experiment_id: str
-    shards: tuple[tuple[int, str, str], ...]  # number, source and domain
-    rows: int | None  # no more than these
-
-
-# What a build has to know of a document, in its turn: `begin` is its first token in the file of its shard.
-TURNS = pa.schema(
-    [
-        pa.field("shard", pa.uint32(), nullable=False),
-        pa.field("begin", pa.int64(), nullable=False),
-        pa.field("tokens", pa.int64(), nullable=False),
-        pa.field("doc_id", pa.string(), nullable=False),
-        pa.field("language", pa.string()),
-        pa.field("license", pa.string()),
-    ]
-)
-
-
-@dataclass(frozen=True)
-class Documents:
-    """In the order in which they are built; one that repeats is there again."""
-
-    number: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-    store: Store
-    doc_ids: Any
-    sources: Any
-    languages: Any
-    licenses: Any
-    domain: NDArray[np.int32]
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def take(self, rows: NDArray[np.int64]) -> Documents:
-        at = pa.array(rows)
-        return Documents(
-            self.number[rows],
-            self.lengths[rows],
-            Store(self.store.arrays, self.store.begin[rows], _shards(self)[rows]),
-            self.doc_ids.take(at),
-            self.sources.take(at),
-            self.languages.take(at),
-            self.licenses.take(at),
-            self.domain[rows],
-        )
-
-
-def join_documents(parts: Sequence[Documents]) -> Documents:
-    """One after the other; at least one."""
-    if len(parts) == 1:
-        return parts[0]
-    return Documents(
-        np.concatenate([part.number for part in parts]),
-        np.concatenate([part.lengths for part in parts]),
-        Store(
-            parts[0].store.arrays,
-            np.concatenate([part.store.begin for part in parts]),
-            np.concatenate([_shards(part) for part in parts]),
-        ),
-        pa.concat_arrays([part.doc_ids for part in parts]),
-        pa.concat_arrays([part.sources for part in parts]),
-        pa.concat_arrays([part.languages for part in parts]),
-        pa.concat_arrays([part.licenses for part in parts]),
-        np.concatenate([part.domain for part in parts]),
-    )
-
-
-def _shards(documents: Documents) -> NDArray[np.integer]:
-    assert documents.store.array is not None, "every document has its shard"
-    return documents.store.array
-
-
-class Chunks(Protocol):
-    """Documents in pieces of bounded size; `rows` are those of each."""
-
-    @property
-    def rows(self) -> list[int]: ...
-    @property
-    def domain_names(self) -> list[str]: ...
-    @property
-    def loss(self) -> Sequence[NDArray[np.integer]] | None:
-        """By shard, as the ids are; None: every token is learned."""
-
-    def load(self, chunk: int) -> Documents: ...
-    def may_hold(self, chunk: int, domain: int) -> bool: ...
-
-
-def open_chunks(task: Task[SplitBuildOptions]) -> Chunks:
-    """A mixture has an order for the split, or the split is as it is in the corpus."""
-    return _TurnChunks(task) if task.paths("order") else _ShardChunks(task)
-
-
-class _ShardChunks:
-    """A working shard each. Of a split without a document there is one, and nothing in it."""
-
-    def __init__(self, task: Task[SplitBuildOptions]) -> None:
-        self._origins = _Origins(task)
-        self._paths = task.paths("lengths")
-        self.rows = [item.rows for item in task.inputs if item.role == "lengths"]
-        self.domain_names, self.loss = self._origins.domain_names, self._origins.loss
-        self._starts = np.cumsum([0, *self.rows])
-
-    def load(self, chunk: int) -> Documents:
-        table = load_table(self._paths[chunk], ["doc_id", "tokens", "language", "license"])
-        lengths = np.asarray(table.column("tokens"))
-        shard = np.full(len(lengths), chunk, np.int32)
-        return self._origins.documents(
-            int(self._starts[chunk]), lengths, np.cumsum(lengths) - lengths, shard, table
-        )
-
-    def may_hold(self, chunk: int, domain: int) -> bool:
-        return bool(self._origins.domain_of[chunk] == domain)
-
-
-class _TurnChunks:
-    """Some turns of the mixture each; of a build of some sources, those that are theirs."""
-
-    def __init__(self, task: Task[SplitBuildOptions]) -> None:
-        self._origins = _Origins(task)
-        self._paths = task.paths("turns")
-        self.domain_names, self.loss = self._origins.domain_names, self._origins.loss
-        numbers = [number for number, _, _ in task.options.shards]
-        self._place = np.full(max(numbers, default=0) + 1, -1, np.int32)
-        self._place[numbers] = np.arange(len(numbers))
-        self.rows = [item.rows for item in task.inputs if item.role == "turns"]
-        self._has_all = not task.options.sources
-        if not self._has_all:
-            self.rows = [int((self._places(load_table(path, ["shard"])) >= 0).sum()) for path in self._paths]
-        self._starts = np.cumsum([0, *self.rows])
-
-    def load(self, chunk: int) -> Documents:
-        table = load_table(self._paths[chunk], TURNS.names)
-        places = self._places(table)
-        if not self._has_all:
-            is_wanted = places >= 0
-            table, places = table.filter(pa.array(is_wanted)), places[is_wanted]
-        assert not len(places) or int(places.min()) >= 0, f"{self._paths[chunk]}: a turn of no shard"
-        lengths, begin = (np.asarray(table.column(name)) for name in ("tokens", "begin"))
-        return self._origins.documents(int(self._starts[chunk]), lengths, begin, places, table)
-
-    def may_hold(self, chunk: int, domain: int) -> bool:
-        """Every stretch of a mixture has a part of each."""
-        return True
-
-    def _places(self, table: Any) -> NDArray[np.int32]:
-        """Where the shard of each turn stands among those of the build; -1: it is none of them."""
-        shard = np.asarray(table.column("shard"))
-        is_known = shard < len(self._place)
-        return np.where(is_known, self._place[np.where(is_known, shard, 0)], np.int32(-1))
-
-
-class _Origins:
-    """Shards of the build by their place among its inputs: source, domain, ids."""
-
-    def __init__(self, task: Task[SplitBuildOptions]) -> None:
-        shards = task.options.shards
-        self.domain_names = list(dict.fromkeys(domain for _, _, domain in shards))
-        self.domain_of = np.array([self.domain_names.index(domain) for _, _, domain in shards], np.int32)
-        self._sources = pa.array([source for _, source, _ in shards], pa.string())
-        self._maps = _id_maps(task)
-        self.loss = _loss_maps(task, self._maps)
-
-    def documents(
-        self,
-        first: int,
-        lengths: NDArray[np.int64],
-        begin: NDArray[np.int64],
-        shard: NDArray[np.int32],
-        table: Any,
-    ) -> Documents:
-        return Documents(
-            number=first + np.arange(len(lengths), dtype=np.int64),
-            lengths=lengths,
-            store=Store(self._maps, begin, shard),
-            doc_ids=one_piece(table.column("doc_id")),
-            sources=pa.DictionaryArray.from_arrays(shard, self._sources),
-            languages=one_piece(table.column("language")),
-            licenses=one_piece(table.column("license")),
-            domain=self.domain_of[shard],
-        )
-
-
-class _Maps(Sequence[NDArray[np.integer]]):
-    """An array of each shard, mapped anew each time: what a batch has read does not stay in memory."""
-
-    def __init__(self, count: int, load: Callable[[int], NDArray[np.integer]]) -> None:
-        self._count, self._load = count, load
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, number: int) -> NDArray[np.integer]: ...
-    @overload
-    def __getitem__(self, number: slice) -> Sequence[NDArray[np.integer]]: ...
-    def __getitem__(self, number: int | slice) -> NDArray[np.integer] | Sequence[NDArray[np.integer]]:
-        assert isinstance(number, int), "one at a time"
-        return self._load(number)
-
-
-def _id_maps(task: Task[SplitBuildOptions]) -> _Maps:
-    paths, dtype = task.paths("tokens"), np.dtype(smallest_dtype(task.options.tokenizer["vocab_size"]))
-    return _Maps(len(paths), lambda number: map_array(paths[number], dtype))
-
-
-def _loss_maps(task: Task[SplitBuildOptions], tokens: _Maps) -> _Maps | None:
-    """What is learned of the tokens of each shard: as its file says, and all where it has none."""
-    paths = {int(path.stem.removeprefix("loss-")): path for path in task.paths("loss")}
-    by_place = [paths.get(number) for number, _, _ in task.options.shards]
-
-    def load(number: int) -> NDArray[np.integer]:
-        path = by_place[number]
-        if path is None:
-            return np.ones(len(tokens[number]), np.uint8)
-        return map_array(path, np.dtype(np.uint8))
-
-    return _Maps(len(by_place), load) if paths else None
-
+from tokmill.packing.plan import Plan, Tail, plan_layout, row_batches, take_rows
+from tokmill.stages.build.documents import Chunks, Documents, Names, join_documents
+from tokmill.stages.build.options import SplitBuildOptions
 
 # Of what was read ahead, for the streams that look ahead into the same chunk and the block that begins with
 # it.
@@ -456,8 +188,10 @@ class Block(NamedTuple):
         offset = spans.offset if self.skipped is None else spans.offset + self.skipped[spans.document]
         return spans._replace(row=spans.row + self.first_row, offset=offset)
 
-    def batches(self) -> Iterator[tuple[int, int]]:
-        return row_batches(self.plan)
+    def batches(self, first_row: int = 0, stop_row: int | None = None) -> Iterator[tuple[int, int]]:
+        """Of all its rows; or of those that the whole numbers so, as the block numbers them."""
+        stop = self.plan.n_rows if stop_row is None else min(stop_row - self.first_row, self.plan.n_rows)
+        return row_batches(self.plan, first_row=max(first_row - self.first_row, 0), stop_row=stop)
 
 
 def read_meetings(blocks: Iterable[Block]) -> Iterator[RowSpans]:
@@ -485,10 +219,14 @@ def _count_unplanned(cut: Cut) -> int:
 
 
 class Blocks:
+    """Made anew each time they are asked for; a split that is one block keeps it."""
+
     def __init__(self, options: SplitBuildOptions, chunks: Chunks) -> None:
         self._options, self._chunks = options, chunks
         self.domain_names = chunks.domain_names
         self.loss = chunks.loss
+        self.names = Names(chunks)
+        self._only: Block | None = None
         self._balance: Balance | None = None
         if self._options.balance == "smallest":
             rows = np.zeros(len(self.domain_names), np.int64)
@@ -498,6 +236,14 @@ class Blocks:
             self._balance = Balance(rows.tolist(), self._options.seed)
 
     def __iter__(self) -> Iterator[Block]:
+        if self._only is not None:
+            return iter((self._only,))
+        if len(self._groups()) == 1:
+            (self._only,) = self._read()
+            return iter((self._only,))
+        return self._read()
+
+    def _read(self) -> Iterator[Block]:
         limit = self._options.rows
         first_row = first_document = 0
         rows_before = np.zeros(len(self.domain_names), np.int64)

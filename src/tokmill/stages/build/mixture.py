@@ -73,7 +73,7 @@ from tokmill.packing.schedule import (
     shuffle_key,
 )
 from tokmill.schema import ORDER
-from tokmill.stages.build.blocks import TURNS
+from tokmill.stages.build.documents import TURNS
 from tokmill.stages.external import open_table, sort_tables
 from tokmill.stages.sampling import HashSplit, SplitOptions
 from tokmill.stages.tokens.stage import shards_of_split
