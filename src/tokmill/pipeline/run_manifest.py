@@ -46,6 +46,8 @@ from tokmill.stages.build.contents import Contents, load_contents
 from tokmill.storage.disk import commit_bytes, remove_file
 from tokmill.storage.location import file_sha256
 
+_ORDER = "order of sources"  # among the inputs of a step that reads several
+
 # --- where a build comes from ---
 
 
@@ -121,6 +123,11 @@ def step_inputs(step: Step, upstream: Mapping[str, Artifact]) -> dict[str, str]:
     """What the step's fingerprint sees of its inputs: content, never places."""
     inputs = {f"step {name}": upstream[name].manifest.identity for name in step.needs}
     inputs.update((f"file {name}", digest) for name, digest in step.files.items())
+    # Documents are in the order of their sources, and so is who of two equal ones is kept. The keys of a
+    # fingerprint are sorted: they do not tell.
+    sources = [name.removeprefix("ingest/") for name in step.needs if name.startswith("ingest/")]
+    if len(sources) > 1:
+        inputs[_ORDER] = ", ".join(sources)
     return inputs
 
 
