@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from tokmill.artifacts.manifest import (
 )
 from tokmill.artifacts.step import (
     Artifact,
+    Task,
+    TaskOptions,
     begin,
     finish,
     has_all_files,

@@ -149,11 +149,11 @@ def _omit_defaults(options: Any, config: Any) -> None:
         return
     for field in msgspec.structs.fields(options):
         value = getattr(options, field.name)
-        if options.__struct_config__.omit_defaults and field.default is not msgspec.NODEFAULT:
-            if type(value) is type(field.default) and value == field.default:
-                config.pop(field.encode_name, None)
-                continue
-        _omit_defaults(value, config.get(field.encode_name))
+        is_default = type(value) is type(field.default) and value == field.default
+        if is_default and options.__struct_config__.omit_defaults:
+            config.pop(field.encode_name, None)
+        else:
+            _omit_defaults(value, config.get(field.encode_name))
 
 
 def fingerprint_of(value: Any) -> str:

@@ -11,7 +11,8 @@ A task: a pure function of its options and inputs, named so that any process can
     Task(function, key, options, inputs, directory)  ->  files in directory + Receipt
 
 The fingerprint covers what can change a byte: function, key, options and the content of the inputs. Where the
-inputs lie on this machine, and what may follow in the same pass, is not part of it.
+inputs lie on this machine, what may follow in the same pass, and what earlier runs found out
+(`tokmill.artifacts.cache`), is not part of it.
 
 The life of an artifact directory.
 
@@ -42,6 +43,7 @@ import msgspec
 import numpy as np
 from typing_extensions import TypeVar
 
+from tokmill.artifacts.cache import Cached
 from tokmill.artifacts.manifest import (
     FORMAT_VERSION,
     MANIFEST,
@@ -264,6 +266,7 @@ class Task(msgspec.Struct, Generic[Options], frozen=True, kw_only=True):
     inputs: list[Input]
     directory: str
     followers: list[Task] = []  # to run in the same pass, on what this one makes
+    cached: Cached | None = None  # what earlier runs found out: it changes how long the task takes
 
     @property
     def config(self) -> Json:

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tokmill.artifacts.cache import discard_cache
 from tokmill.artifacts.manifest import (
     FORMAT_VERSION,
     MANIFEST,
@@ -284,6 +285,7 @@ def _remove_former(out: Path, steps: Sequence[Step], *, keep: bool) -> None:
             if keep:
                 set_aside(out, directory)
             discard(directory)
+            discard_cache(out, directory.name)
 
 
 def _was_ours(directory: Path) -> bool:
