@@ -13,9 +13,9 @@ runs with a cache, without one, and with a part of one have the same digests. No
 manifest. A file that is damaged, cut short or gone is one that was never there; writing one may fail, and
 nothing is lost but time.
 
-What is kept of a shard has at most MAX_SHARE of the bytes of its texts, in the order in which it is asked
-for; what does not fit is computed again. Entries of shards that the run no longer has go when the step
-begins, before anything else is done: nothing of a document that was taken down stays.
+All that is kept has at most 15 % of the bytes of the texts. Where that is not enough for all shards, those
+with the longest documents are kept: they have the most text for what they take. Entries of shards that the
+run no longer has go when the step begins, before anything else is done: nothing of a document that was taken down stays.
 """
 
 from __future__ import annotations
@@ -40,10 +40,13 @@ _SUFFIX = ".cache"
 _TEXTS_CHARS, _HOW_CHARS = 16, 24
 _DIGEST_BYTES, _LENGTH_BYTES = 32, 8
 
-# Of the bytes of a shard's texts. 112 positions of documents of 3.3 kB are 12.4 %.
-MAX_SHARE = 0.14
-# What is known of pairs of documents, of all texts.
-MAX_PAIRS_SHARE = 0.01
+# Of an entry besides its rows: digest, header, and what a frame of zstd adds.
+ENTRY_BYTES = 512
+
+# Of the bytes of all texts. 112 positions of documents of 3.3 kB are 12.4 %.
+MAX_SHARE = 0.145
+# What is known of pairs of documents, likewise.
+MAX_PAIRS_SHARE = 0.005
 
 
 class Cached(msgspec.Struct, frozen=True):
@@ -51,7 +54,7 @@ class Cached(msgspec.Struct, frozen=True):
 
     directory: str
     names: tuple[str, ...]  # of each shard that it is about
-    room: int = 0  # bytes for what is of no one shard
+    room: int  # bytes for what it leaves
 
     def path(self, table: str, name: str | None = None) -> Path:
         return Path(self.directory) / f"{name or self.names[0]}.{table}"
@@ -144,19 +147,22 @@ def _remove(paths: Iterable[Path]) -> None:
         sync_directory(parent)
 
 
-def room_of_shard(path: Path, text_bytes: int) -> int:
-    """Bytes that may still be kept of the shard whose entry `path` will be."""
-    texts = path.name.partition("-")[0]
-    taken = sum(
-        other.stat().st_size
-        for other in _entries(path.parent)
-        if other.name.startswith(f"{texts}-") and other != path and other.is_file()
-    )
-    return int(MAX_SHARE * text_bytes) - taken
+def allot(directory: Path, table: str, texts: Sequence[int], wanted: Sequence[int]) -> list[int]:
+    """Bytes that each shard may take for its entry of a table: what it wants, or nothing. `texts` are the
+    bytes of their texts; what other tables take counts."""
+    others = [path for path in _entries(directory) if path.suffix != f".{table}" and path.is_file()]
+    left = int(MAX_SHARE * sum(texts)) - sum(path.stat().st_size for path in others)
+    rooms = [0] * len(texts)
+    by_yield = sorted(range(len(texts)), key=lambda shard: (-texts[shard] / max(wanted[shard], 1), shard))
+    for shard in by_yield:
+        if wanted[shard] <= left:
+            rooms[shard] = wanted[shard]
+            left -= wanted[shard]
+    return rooms
 
 
 def save_columns(
-    path: Path, columns: Mapping[str, NDArray[Any]], *, room: int, names: Sequence[str] = ()
+    path: Path, columns: Mapping[str, NDArray[Any]], room: int, names: Sequence[str] = ()
 ) -> None:
     """Kept if it fits; a disk that is full, or cannot be written, keeps nothing."""
     packed = [(name, np.ascontiguousarray(column)) for name, column in columns.items()]

@@ -411,6 +411,7 @@ class Shard(NamedTuple):
     documents: Input
     marks: Input
     edits: Input | None
+    text_bytes: int = 0  # as received: its share of the source, by documents
 
     @property
     def key(self) -> str:
@@ -447,6 +448,7 @@ def list_shards(upstream: Mapping[str, Artifact]) -> list[Shard]:
         source = name.removeprefix("ingest/")
         cleaned = upstream[f"clean/{source}"]
         tables = {entry.path: entry for entry in cleaned.manifest.files}
+        counts = ingested.manifest.counts
         for entry in ingested.manifest.entries("documents"):
             key = shard_key(entry)
             edits = tables.get(f"edits-{key}.parquet")
@@ -459,6 +461,7 @@ def list_shards(upstream: Mapping[str, Artifact]) -> list[Shard]:
                     documents=table_input("documents", ingested.directory, entry),
                     marks=table_input("marks", cleaned.directory, tables[f"marks-{key}.parquet"]),
                     edits=table_input("edits", cleaned.directory, edits) if edits else None,
+                    text_bytes=int(counts["text_bytes"] * entry.rows // max(counts["kept"], 1)),
                 )
             )
     return shards

@@ -114,6 +114,6 @@ def save_compared(task: Task[Any], a: Numbers, b: Numbers, similarity: NDArray[n
     save_columns(
         Path(task.cached.directory) / f"{_name(task.options.partition)}.{COMPARED}",
         {**columns, "similarity": similarity},
-        room=task.cached.room // task.options.partitions,
-        names=task.cached.names,
+        task.cached.room // task.options.partitions,
+        task.cached.names,
     )

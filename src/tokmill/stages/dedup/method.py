@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tokmill.artifacts.cache import Cached, cache_of, entry_name, sweep_table
+from tokmill.artifacts.cache import ENTRY_BYTES, Cached, allot, cache_of, entry_name, sweep_table
 from tokmill.artifacts.manifest import Json, Manifest, Receipt
 from tokmill.artifacts.step import Artifact, Input, Shard, Step, Task, TaskFunction, table_input
 from tokmill.clean.edits import apply_edits
@@ -233,28 +233,28 @@ def load_texts(inputs: Sequence[Input], rows: NDArray[np.int64]) -> Any:
 
 
 def cached_shards(
-    step: DedupStep, considered: Sequence[Considered], tables: Sequence[str], how: Json
+    step: DedupStep, considered: Sequence[Considered], table: str, how: Json, row_bytes: float, share: float
 ) -> list[Cached | None]:
-    """Of each shard where what is known of its texts is kept, for a method that asks `how` of them;
-    entries that nobody asks for any more go."""
+    """Of each shard where what is known of its texts is kept, for a method that asks `how` of them, and what
+    it may take: so much for a row, and such a share of the text. Entries that nobody asks for any more go."""
     directory = cache_of(step.directory.parent, step.name)
     if directory is None:
         return [None] * len(considered)
     names = [_entry_of(one.inputs, how) for one in considered]
-    for table in tables:
-        sweep_table(directory, table, names)
-    return [Cached(str(directory), (name,)) for name in names]
+    sweep_table(directory, table, names)
+    texts = [one.shard.text_bytes for one in considered]
+    wanted = [
+        ENTRY_BYTES + int(row_bytes * one.shard.documents.rows + share * one.shard.text_bytes)
+        for one in considered
+    ]
+    rooms = allot(directory, table, texts, wanted)
+    return [Cached(str(directory), (name,), room) for name, room in zip(names, rooms, strict=True)]
 
 
 def _entry_of(inputs: Sequence[Input], how: Json) -> str:
     """By the content of the texts, and of what was laid over them."""
     layers = [(item.role, item.content_sha256) for item in inputs if item.role in _TEXT_ROLES]
     return entry_name(dict(layers)["documents"], [how, layers])
-
-
-def text_bytes_of(inputs: Sequence[Input]) -> int:
-    (marks,) = (item.path for item in inputs if item.role == "marks")
-    return int(np.asarray(load_table(Path(marks), ["bytes"]).column("bytes")).sum())
 
 
 _TEXT_ROLES = ("documents", "edits", *DEDUP_EDITS)

@@ -122,7 +122,9 @@ def _find_near(step: DedupStep, asked: NearOptions, considered: Sequence[Conside
     near = replace(asked, normalization=SHINGLE_NORMALIZATION)
     shards = [one.shard for one in considered]
     at_least, directory = step.options.partitions, str(step.directory)
-    kept = cached_shards(step, considered, [SIGNATURES], signature_config(near))
+    kept = cached_shards(
+        step, considered, SIGNATURES, signature_config(near), row_bytes=4 * near.positions + 12, share=0
+    )
     signed = yield [
         Task(
             function="dedup.fingerprint",

@@ -17,11 +17,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.artifacts.cache import load_columns, room_of_shard, save_columns
+from tokmill.artifacts.cache import load_columns, save_columns
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.step import Task
 from tokmill.duplicates.near import NearOptions, Values, signatures
-from tokmill.stages.dedup.method import load_texts, text_bytes_of
+from tokmill.stages.dedup.method import load_texts
 
 SIGNATURES = "signatures"
 
@@ -47,13 +47,12 @@ def signed_rows(task: Task[Any], rows: Rows, near: NearOptions) -> tuple[Digests
         known_digests = np.concatenate([known_digests, made.digests])[order]
         known_values = np.concatenate([known_values, made.values])[order]
         if task.cached is not None:
-            path = task.cached.path(SIGNATURES)
             columns: dict[str, Any] = {
                 "row": known_rows.astype(np.uint32),
                 "digest": known_digests,
                 "values": known_values,
             }
-            save_columns(path, columns, room=room_of_shard(path, text_bytes_of(task.inputs)))
+            save_columns(task.cached.path(SIGNATURES), columns, task.cached.room)
     if len(known_rows) == len(rows):
         return known_digests, known_values
     places = np.searchsorted(known_rows, rows)
