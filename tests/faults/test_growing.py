@@ -32,10 +32,9 @@ from tokmill.errors import InputError, TokmillError
 QUICK, WHOLE, PARTS = 6, 320, 8
 BESIDE = ".cache"
 
-WORDS = (
-    "mill river stone wheel grain flour water sack miller morning road market barley oven bread baker dust "
-    "beam rope gear shaft bell hill field rain winter summer harvest cart horse door window table lamp"
-).split()
+WORDS = [
+    f"{part}{end}" for part in ("mil", "riv", "ston", "whe", "grai", "flo") for end in ("a", "el", "or", "un")
+]
 
 
 def text_of(number: int) -> str:
@@ -224,15 +223,18 @@ corpora = st.integers(0, 10**6)
 
 def steps_of(out: Path) -> dict[str, Any]:
     """What every manifest says, but for the time and place: files, tasks, counts, facts. What a file is known
-    by is its content: the bytes of some say when they were made."""
+    by is its content: the bytes of some say when they were made. A step whose inputs were made again with
+    the same content stays, and its `experiment_id` names the chain that it was made by."""
     found = {}
     for path in sorted(out.rglob("manifest.json")):
         if path.parent != out:
             manifest = json.loads(path.read_bytes())
-            for name in ("environment", "digest", "seal"):
+            for name in ("environment", "digest", "seal", "experiment_id"):
                 del manifest[name]
             for entry in manifest["files"]:
                 del entry["sha256"], entry["bytes"]
+            for task in manifest["tasks"] if manifest["kind"] == "build" else ():
+                del task["fingerprint"]  # it has the `experiment_id`
             found[path.parent.relative_to(out).as_posix()] = manifest
     return found
 

@@ -15,7 +15,8 @@ nothing is lost but time.
 
 All that is kept has at most 15 % of the bytes of the texts. Where that is not enough for all shards, those
 with the longest documents are kept: they have the most text for what they take. Entries of shards that the
-run no longer has go when the step begins, before anything else is done: nothing of a document that was taken down stays.
+run no longer has go when the step begins, before anything else is done: nothing of a document that was taken
+down stays.
 """
 
 from __future__ import annotations
