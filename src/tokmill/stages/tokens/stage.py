@@ -350,10 +350,12 @@ def _encoding(task: Task[ShardTokensOptions], tokenizer: Tokenizer) -> Encoding:
 
 def _encode_new(task: Task[ShardTokensOptions], table: Any, tokenizer: Tokenizer) -> list[_Batch]:
     """The documents that no earlier run encoded, and the others as they were. What is learned of a
-    conversation is not kept: those are all new."""
+    conversation is not kept: those are all new. So are all where the tokenizer is fast: gigatoken encodes a
+    shard of 27 MB in 0.24 CPU seconds, and to take its ids apart and together again takes 0.31."""
     rows = np.asarray(table.column("row"))
     added = 1 if task.options.bos_id is None else 2
-    known = None if task.options.is_chat else load_known(task, added, tokenizer.engine)
+    is_worth_it = not task.options.is_chat and not tokenizer.is_fast
+    known = load_known(task, added, tokenizer.engine) if is_worth_it else None
     if known is None or not len(rows):
         return list(_encode(task, table, tokenizer))
     is_new = ~np.isin(rows, known.rows)
