@@ -148,11 +148,14 @@ def _remove(paths: Iterable[Path]) -> None:
         sync_directory(parent)
 
 
-def allot(directory: Path, table: str, texts: Sequence[int], wanted: Sequence[int]) -> list[int]:
+def allot(
+    directory: Path, table: str, texts: Sequence[int], wanted: Sequence[int], reserved: float = 0.0
+) -> list[int]:
     """Bytes that each shard may take for its entry of a table: what it wants, or nothing. `texts` are the
-    bytes of their texts; what other tables take counts."""
+    bytes of their texts; what other tables take counts, and the share that is reserved for those to come."""
     others = [path for path in _entries(directory) if path.suffix != f".{table}" and path.is_file()]
-    left = int(MAX_SHARE * sum(texts)) - sum(path.stat().st_size for path in others)
+    taken = max(sum(path.stat().st_size for path in others), int(reserved * sum(texts)))
+    left = int(MAX_SHARE * sum(texts)) - taken
     rooms = [0] * len(texts)
     by_yield = sorted(range(len(texts)), key=lambda shard: (-texts[shard] / max(wanted[shard], 1), shard))
     for shard in by_yield:

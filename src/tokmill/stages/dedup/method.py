@@ -233,7 +233,14 @@ def load_texts(inputs: Sequence[Input], rows: NDArray[np.int64]) -> Any:
 
 
 def cached_shards(
-    step: DedupStep, considered: Sequence[Considered], table: str, how: Json, row_bytes: float, share: float
+    step: DedupStep,
+    considered: Sequence[Considered],
+    table: str,
+    how: Json,
+    *,
+    row_bytes: float,
+    share: float = 0.0,
+    reserved: float = 0.0,
 ) -> list[Cached | None]:
     """Of each shard where what is known of its texts is kept, for a method that asks `how` of them, and what
     it may take: so much for a row, and such a share of the text. Entries that nobody asks for any more go."""
@@ -247,7 +254,7 @@ def cached_shards(
         ENTRY_BYTES + int(row_bytes * one.shard.documents.rows + share * one.shard.text_bytes)
         for one in considered
     ]
-    rooms = allot(directory, table, texts, wanted)
+    rooms = allot(directory, table, texts, wanted, reserved)
     return [Cached(str(directory), (name,), room) for name, room in zip(names, rooms, strict=True)]
 
 
