@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from tokmill.artifacts.manifest import (
 )
 from tokmill.artifacts.step import (
     Artifact,
+    Task,
+    TaskOptions,
     begin,
     finish,
     has_all_files,
@@ -204,3 +207,17 @@ def test_a_place_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> No
     with pytest.raises(StorageError) as caught:
         begin(tmp_path / "file" / "artifact")
     assert caught.value.next
+
+
+class SpelledOptions(TaskOptions, frozen=True):
+    table: str = "matches"
+
+
+def test_options_that_went_through_another_process_have_the_same_fingerprint(tmp_path: Path) -> None:
+    """A string that equals the default is not the same object there, and msgspec would write it."""
+    here = Task(
+        function="f", key="k", options=SpelledOptions(table="matches"), inputs=[], directory=str(tmp_path)
+    )
+    there = pickle.loads(pickle.dumps(here))
+    assert there.options.table is not SpelledOptions.__struct_defaults__[0]
+    assert there.fingerprint == here.fingerprint

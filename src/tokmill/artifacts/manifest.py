@@ -135,8 +135,25 @@ def canonical(value: Any) -> bytes:
 
 def config_of(options: Any) -> Json:
     """Options as the JSON of a fingerprint or a manifest: decimals are strings, tuples are lists."""
-    config: Json = options if isinstance(options, dict) else msgspec.json.decode(msgspec.json.encode(options))
+    if isinstance(options, dict):
+        return options
+    config: Json = msgspec.json.decode(msgspec.json.encode(options))
+    _omit_defaults(options, config)
     return config
+
+
+def _omit_defaults(options: Any, config: Any) -> None:
+    """msgspec leaves out a value that *is* the default. One that came from another process equals it and is
+    another object: the same options would have two fingerprints, and a receipt would never be found again."""
+    if not isinstance(options, msgspec.Struct) or not isinstance(config, dict):
+        return
+    for field in msgspec.structs.fields(options):
+        value = getattr(options, field.name)
+        is_default = type(value) is type(field.default) and value == field.default
+        if is_default and options.__struct_config__.omit_defaults:
+            config.pop(field.encode_name, None)
+        else:
+            _omit_defaults(value, config.get(field.encode_name))
 
 
 def fingerprint_of(value: Any) -> str:

@@ -11,7 +11,8 @@ A task: a pure function of its options and inputs, named so that any process can
     Task(function, key, options, inputs, directory)  ->  files in directory + Receipt
 
 The fingerprint covers what can change a byte: function, key, options and the content of the inputs. Where the
-inputs lie on this machine, and what may follow in the same pass, is not part of it.
+inputs lie on this machine, what may follow in the same pass, and what earlier runs found out
+(`tokmill.artifacts.cache`), is not part of it.
 
 The life of an artifact directory.
 
@@ -42,6 +43,7 @@ import msgspec
 import numpy as np
 from typing_extensions import TypeVar
 
+from tokmill.artifacts.cache import Cached
 from tokmill.artifacts.manifest import (
     FORMAT_VERSION,
     MANIFEST,
@@ -264,6 +266,7 @@ class Task(msgspec.Struct, Generic[Options], frozen=True, kw_only=True):
     inputs: list[Input]
     directory: str
     followers: list[Task] = []  # to run in the same pass, on what this one makes
+    cached: Cached | None = None  # what earlier runs found out: it changes how long the task takes
 
     @property
     def config(self) -> Json:
@@ -408,6 +411,7 @@ class Shard(NamedTuple):
     documents: Input
     marks: Input
     edits: Input | None
+    text_bytes: int = 0  # as received: its share of the source, by documents
 
     @property
     def key(self) -> str:
@@ -444,6 +448,7 @@ def list_shards(upstream: Mapping[str, Artifact]) -> list[Shard]:
         source = name.removeprefix("ingest/")
         cleaned = upstream[f"clean/{source}"]
         tables = {entry.path: entry for entry in cleaned.manifest.files}
+        counts = ingested.manifest.counts
         for entry in ingested.manifest.entries("documents"):
             key = shard_key(entry)
             edits = tables.get(f"edits-{key}.parquet")
@@ -456,6 +461,7 @@ def list_shards(upstream: Mapping[str, Artifact]) -> list[Shard]:
                     documents=table_input("documents", ingested.directory, entry),
                     marks=table_input("marks", cleaned.directory, tables[f"marks-{key}.parquet"]),
                     edits=table_input("edits", cleaned.directory, edits) if edits else None,
+                    text_bytes=int(counts["text_bytes"] * entry.rows // max(counts["kept"], 1)),
                 )
             )
     return shards

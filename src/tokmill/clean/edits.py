@@ -129,7 +129,14 @@ def apply_edits(
         return texts if wanted is None else texts.take(pa.array(wanted))
     order = np.arange(len(texts), dtype=np.int64)
     order[rows] = len(texts) + np.arange(len(rows))
-    return pa.concat_arrays([texts, edited]).take(pa.array(order if wanted is None else order[wanted]))
+    if wanted is None:
+        return pa.concat_arrays([texts, edited]).take(pa.array(order))
+    places = order[wanted]  # of a few rows no more than those is copied
+    is_edited = places >= len(texts)
+    taken = [texts.take(pa.array(places[~is_edited])), edited.take(pa.array(places[is_edited] - len(texts)))]
+    back = np.empty(len(places), np.int64)
+    back[np.argsort(is_edited, kind="stable")] = np.arange(len(places))
+    return pa.concat_arrays(taken).take(pa.array(back))
 
 
 def transform_texts(plugin: Plugin, columns: Mapping[str, Any]) -> tuple[Any, np.ndarray[Any, Any]]:

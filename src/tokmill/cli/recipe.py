@@ -254,6 +254,11 @@ _until = click.option(
     is_flag=True,
     help="Keep steps that this run replaces beside it: going back to the recipe that made them is free.",
 )
+@click.option(
+    "--lean",
+    is_flag=True,
+    help="Keep nothing beside the run: the next one, of a corpus that has grown, computes all again.",
+)
 @verb
 def run_command(as_json: bool, **options: Any) -> None:
     """Run every step of RECIPE that is not up to date, resuming where an earlier run stopped.

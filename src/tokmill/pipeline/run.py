@@ -20,6 +20,7 @@ from typing import Any
 
 from msgspec import structs
 
+from tokmill.artifacts.cache import prepare_cache
 from tokmill.artifacts.manifest import MANIFEST, Json, fingerprint_of
 from tokmill.artifacts.progress import Progress, Silence, open_journal, warnings_to
 from tokmill.artifacts.step import Artifact, Step, remove_leftovers
@@ -95,6 +96,7 @@ def run(
     work: str | Path | None = None,
     replace: bool = False,
     keep_previous: bool = False,
+    lean: bool = False,
     verify: bool = False,
     progress: Progress | None = None,
 ) -> RunResult:
@@ -107,8 +109,10 @@ def run(
     in the recipe ({"filters[2].min": 100}); the manifest of the run has them. `keep_previous`: steps that
     this run replaces stay beside it, and a recipe that asks for them again gets them back at once. `verify`:
     read every byte of steps that are up to date, and make those that are damaged again; without it only files
-    that are missing or have another size are noticed, and some of the others. `work` and `replace` are for a
-    URL: where the run works before it is published, and whether it may be published in the place of another.
+    that are missing or have another size are noticed, and some of the others. `lean`: keep nothing
+    beside the run of what was found out about its texts, which makes the next one cheaper. `work` and
+    `replace` are for a URL: where the run works before it is published, and whether it may be published in
+    the place of another.
     """
     written, base = read_recipe(recipe, set), base_of(recipe)
     bound = parse_bytes(memory) if isinstance(memory, str) else memory
@@ -128,6 +132,7 @@ def run(
                 until=until,
                 wait=wait,
                 keep_previous=keep_previous,
+                lean=lean,
                 verify=verify,
                 progress=progress,
                 settings={dotted(path): value for path, value in written.settings.items()},
@@ -244,6 +249,7 @@ def run_recipe(
     until: str | None = None,
     wait: bool = False,
     keep_previous: bool = False,
+    lean: bool | None = None,
     verify: bool = False,
     progress: Progress | None = None,
     own: Own | None = None,
@@ -272,6 +278,7 @@ def run_recipe(
         until=until,
         wait=wait,
         keep_previous=keep_previous,
+        lean=lean,
         verify=verify,
         progress=progress,
     )
@@ -287,10 +294,11 @@ def run_steps(
     until: str | None = None,
     wait: bool = False,
     keep_previous: bool = False,
+    lean: bool | None = None,
     verify: bool = False,
     progress: Progress | None = None,
 ) -> RunResult:
-    """The steps that `plan` gives while nobody else works in `out`."""
+    """The steps that `plan` gives while nobody else works in `out`. `lean` None: a cache is as it is."""
     progress = progress or Silence()
     check_resources(resources)
     started = time.monotonic()
@@ -314,6 +322,8 @@ def run_steps(
             estimate = load_estimate(out, asked.recipe)
             if estimate is not None and not any((out / name).exists() for name in ("ingest", MANIFEST)):
                 warn_of_disk(estimate, out)
+            if lean is not None:
+                prepare_cache(out, lean=lean)
             every_step = plan()
             wanted = steps_until(every_step, until)
             journal.plan([step.name for step in wanted])

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tokmill.artifacts.cache import discard_cache
 from tokmill.artifacts.manifest import (
     FORMAT_VERSION,
     MANIFEST,
@@ -45,6 +46,8 @@ from tokmill.errors import OutOfMemory, StorageError, TokmillError
 from tokmill.stages.build.contents import Contents, load_contents
 from tokmill.storage.disk import commit_bytes, remove_file
 from tokmill.storage.location import file_sha256
+
+_ORDER = "order of sources"  # among the inputs of a step that reads several
 
 # --- where a build comes from ---
 
@@ -121,6 +124,11 @@ def step_inputs(step: Step, upstream: Mapping[str, Artifact]) -> dict[str, str]:
     """What the step's fingerprint sees of its inputs: content, never places."""
     inputs = {f"step {name}": upstream[name].manifest.identity for name in step.needs}
     inputs.update((f"file {name}", digest) for name, digest in step.files.items())
+    # Documents are in the order of their sources, and so is who of two equal ones is kept. The keys of a
+    # fingerprint are sorted: they do not tell.
+    sources = [name.removeprefix("ingest/") for name in step.needs if name.startswith("ingest/")]
+    if len(sources) > 1:
+        inputs[_ORDER] = ", ".join(sources)
     return inputs
 
 
@@ -277,6 +285,7 @@ def _remove_former(out: Path, steps: Sequence[Step], *, keep: bool) -> None:
             if keep:
                 set_aside(out, directory)
             discard(directory)
+            discard_cache(out, directory.name)
 
 
 def _was_ours(directory: Path) -> bool:

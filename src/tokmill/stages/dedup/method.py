@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tokmill.artifacts.cache import ENTRY_BYTES, Cached, allot, cache_of, entry_name, sweep_table
 from tokmill.artifacts.manifest import Json, Manifest, Receipt
 from tokmill.artifacts.step import Artifact, Input, Shard, Step, Task, TaskFunction, table_input
 from tokmill.clean.edits import apply_edits
@@ -217,15 +218,53 @@ def considered_rows(inputs: Sequence[Input], number: int) -> NDArray[np.int64]:
 
 
 def load_ranked(inputs: Sequence[Input], number: int, keep: Keep) -> Ranked:
-    paths = {item.role: Path(item.path) for item in inputs}
     rows = considered_rows(inputs, number)
+    return Ranked(rows, load_ranks(inputs, keep)[rows], load_texts(inputs, rows))
+
+
+def load_texts(inputs: Sequence[Input], rows: NDArray[np.int64]) -> Any:
+    """As they are when a method looks at them."""
+    paths = {item.role: Path(item.path) for item in inputs}
     texts = one_piece(load_table(paths["documents"], ["text"]).column("text"))
     layers = [EDITS.empty_table()]  # each is of the text that the one before left: the last of a row counts
     layers += [load_table(paths[role], EDITS.names) for role in ("edits", *DEDUP_EDITS) if role in paths]
     edits = pa.concat_tables(layers)
-    texts = apply_edits(texts, np.asarray(edits.column("row")), one_piece(edits.column("text")), rows)
-    return Ranked(rows, load_ranks(inputs, keep)[rows], texts)
+    return apply_edits(texts, np.asarray(edits.column("row")), one_piece(edits.column("text")), rows)
 
+
+def cached_shards(
+    step: DedupStep,
+    considered: Sequence[Considered],
+    table: str,
+    how: Json,
+    *,
+    row_bytes: float,
+    share: float = 0.0,
+    reserved: float = 0.0,
+) -> list[Cached | None]:
+    """Of each shard where what is known of its texts is kept, for a method that asks `how` of them, and what
+    it may take: so much for a row, and such a share of the text. Entries that nobody asks for any more go."""
+    directory = cache_of(step.directory.parent, step.name)
+    if directory is None:
+        return [None] * len(considered)
+    names = [_entry_of(one.inputs, how) for one in considered]
+    sweep_table(directory, table, names)
+    texts = [one.shard.text_bytes for one in considered]
+    wanted = [
+        ENTRY_BYTES + int(row_bytes * one.shard.documents.rows + share * one.shard.text_bytes)
+        for one in considered
+    ]
+    rooms = allot(directory, table, texts, wanted, reserved)
+    return [Cached(str(directory), (name,), room) for name, room in zip(names, rooms, strict=True)]
+
+
+def _entry_of(inputs: Sequence[Input], how: Json) -> str:
+    """By the content of the texts, and of what was laid over them."""
+    layers = [(item.role, item.content_sha256) for item in inputs if item.role in _TEXT_ROLES]
+    return entry_name(dict(layers)["documents"], [how, layers])
+
+
+_TEXT_ROLES = ("documents", "edits", *DEDUP_EDITS)
 
 # Tables that tell who goes, and for whom (schema.DROPS): named after the method, but for the two oldest.
 TABLES = {key: {"against": "contaminated", "exact": "matches"}.get(key, key) for key in Dedup.METHODS}
@@ -260,6 +299,7 @@ class Method(Generic[Asked]):
     reads: Callable[[DedupOptions, Shard], list[Input]] = _all_of
     similarity: float | None = 1.0  # of a pair whose table tells none: equal texts
     edits: Edited | None = None
+    cached: tuple[str, ...] = ()  # tables of the cache that it fills
 
     @property
     def table(self) -> str:

@@ -5,7 +5,11 @@ partition ─ candidates ─> pairs-<p>      buckets of equal band keys, estimat
                         └ doubtful-<p>   documents that an estimate leaves in doubt
 shard ─ extract ─> texts-<s>.arrow       texts of the documents in doubt
 partition ─ verify ─> edges-<p>          pairs in doubt resolved by exact Jaccard; a run in keep order
+                    └ compared           pairs whose texts were compared, in the cache
 all edges ─ resolve ─> near (duplicate -> survivor, by shard)  clusters         tokmill.stages.dedup.survivors
+
+Signatures depend on a text alone: those of an earlier run are looked up (tokmill.stages.dedup.signed), and so
+is the similarity of two texts that were compared before. Ranks, numbers and scopes are added here.
 
 Runs are of any number of partitions (tokmill.stages.external), so there are as many as their rows call for.
 All but `near` and `clusters` is scaffolding, gone when the step is done.
@@ -31,12 +35,25 @@ from tokmill.duplicates.near import (
     compare_pairs,
     judge_pairs,
     read_pairs,
-    signatures,
     unique_pairs,
 )
 from tokmill.errors import DedupLimit
 from tokmill.kernels.minhash import band_keys, repeated
-from tokmill.stages.dedup.method import Considered, DedupStep, Keep, Method, Phase, load_ranked, scope_salts
+from tokmill.stages.dedup.compared import ComparedPairs, compared_pairs, save_compared, sweep_compared
+from tokmill.stages.dedup.marked import SHARE as PASSAGES_SHARE
+from tokmill.stages.dedup.method import (
+    Considered,
+    DedupStep,
+    Keep,
+    Method,
+    Phase,
+    cached_shards,
+    considered_rows,
+    load_ranks,
+    load_texts,
+    scope_salts,
+)
+from tokmill.stages.dedup.signed import SIGNATURES, signature_config, signed_rows
 from tokmill.stages.dedup.survivors import (
     EDGES,
     NUMBERS,
@@ -70,8 +87,10 @@ PAIRS: Layout = {
     "rank": "<i8",
     "b": "<i8",
     "similarity": "<f8",
-    "is_sure": "|b1",
+    "standing": "|u1",
 }
+# Of a pair: the texts have to be compared; the fingerprints say that it is similar; the texts were compared.
+DOUBTFUL, SURE, COMPARED = 0, 1, 2
 
 # 2 million band keys take 340 MB where every one of them is shared, and 70 where few are:
 # 143,000 documents of 14 bands. A billion documents make 7,000 partitions.
@@ -104,6 +123,12 @@ def _find_near(step: DedupStep, asked: NearOptions, considered: Sequence[Conside
     near = replace(asked, normalization=SHINGLE_NORMALIZATION)
     shards = [one.shard for one in considered]
     at_least, directory = step.options.partitions, str(step.directory)
+    # marks of passages save 0.26 CPU seconds for each per cent of the bench texts, signatures 0.11
+    reserved = PASSAGES_SHARE if getattr(step.options, "window", None) else 0.0
+    how = signature_config(near)
+    kept = cached_shards(
+        step, considered, SIGNATURES, how, row_bytes=4 * near.positions + 12, reserved=reserved
+    )
     signed = yield [
         Task(
             function="dedup.fingerprint",
@@ -113,9 +138,13 @@ def _find_near(step: DedupStep, asked: NearOptions, considered: Sequence[Conside
             ),
             inputs=inputs,
             directory=directory,
+            cached=cached,
         )
-        for (shard, keep, inputs), group in zip(considered, step.options.groups(shards), strict=True)
+        for (shard, keep, inputs), group, cached in zip(
+            considered, step.options.groups(shards), kept, strict=True
+        )
     ]
+    compared = compared_pairs(step, considered, kept)
     starts = (0, *itertools.accumulate(receipt.files[0].rows for receipt in signed))
     fingerprints, bands = (tables_of(step, signed, name) for name in ("fingerprints", "bands"))
     partitions = partitions_for(sum(item.rows for item in bands), BANDS_AT_ONCE, at_least)
@@ -126,6 +155,7 @@ def _find_near(step: DedupStep, asked: NearOptions, considered: Sequence[Conside
             options=PartitionOptions(near=near, starts=starts, partition=partition, partitions=partitions),
             inputs=[*fingerprints, *bands],
             directory=directory,
+            cached=compared,
         )
         for partition in range(partitions)
     ]
@@ -149,11 +179,13 @@ def _find_near(step: DedupStep, asked: NearOptions, considered: Sequence[Conside
             function="dedup.verify",
             key=f"v{partition:04d}",
             options=PartitionOptions(near=near, starts=starts, partition=partition, partitions=partitions),
-            inputs=[*pairs, *stored],
+            inputs=[*pairs, *stored, *fingerprints],
             directory=directory,
+            cached=compared,
         )
         for partition in range(partitions)
     ]
+    sweep_compared(compared, partitions)
     return (
         yield [
             Task(
@@ -178,12 +210,11 @@ def _find_near(step: DedupStep, asked: NearOptions, considered: Sequence[Conside
 
 def perform_fingerprint(task: Task[FingerprintOptions]) -> Made:
     options, near = task.options, task.options.near
-    ranked = load_ranked(task.inputs, options.number, options.keep)
-    made = signatures(ranked.texts, near)
-    has_words = np.flatnonzero(made.digests != 0)
-    values = made.values[has_words]
-    rows = ranked.rows[has_words]
-    columns: list[Any] = [ranked.ranks[has_words], made.digests[has_words], rows, values]
+    rows = considered_rows(task.inputs, options.number)
+    digests, values = signed_rows(task, rows, near)
+    has_words = np.flatnonzero(digests != 0)
+    values, rows = values[has_words], rows[has_words]
+    columns: list[Any] = [load_ranks(task.inputs, options.keep)[rows], digests[has_words], rows, values]
     fingerprints = write_run(task, "fingerprints", columns, fingerprint_layout(near))
     # of another source is of another bucket, where sources are kept apart
     salt = scope_salts(task, rows, group=options.group, by_source=options.by_source)
@@ -206,13 +237,20 @@ def perform_candidates(task: Task[PartitionOptions]) -> Made:
     digests, ranks = fingerprints.load_all(docs, ["digest", "rank"])
     files: list[FileEntry] = []
     waiting: list[list[Any]] = []
+    known = ComparedPairs(task, fingerprints)
     for pairs in read_pairs(key, number, digests=digests.view(np.uint64)[places], ranks=ranks[places]):
         a, b = unique_pairs(*pairs)
         judged = judge_pairs(a, b, options.near, lambda numbers: fingerprints.load(numbers, "values"))
         is_open = judged.is_similar | judged.is_doubtful
         a, b = a[is_open], b[is_open]
+        similarity = judged.similarity[is_open]
+        standing = np.where(judged.is_similar[is_open], SURE, DOUBTFUL)
+        in_doubt = np.flatnonzero(standing == DOUBTFUL)
+        is_known, exact = known.look_up(a[in_doubt], b[in_doubt])
+        standing[in_doubt[is_known]] = COMPARED
+        similarity[in_doubt[is_known]] = exact[is_known]
         first_rank, rank = (ranks[np.searchsorted(docs, ends)] for ends in (a, b))
-        waiting.append([first_rank, a, rank, b, judged.similarity[is_open], judged.is_similar[is_open]])
+        waiting.append([first_rank, a, rank, b, similarity, standing])
         if sum(len(columns[0]) for columns in waiting) >= PAIRS_AT_ONCE:
             files += _write_pairs(task, waiting, len(files))
     return Made([*files, *_write_pairs(task, waiting, len(files))], {})
@@ -224,10 +262,11 @@ def _write_pairs(task: Task, waiting: list[list[Any]], part: int) -> list[FileEn
     waiting.clear()
     if not columns or not len(columns[0]):
         return []
-    _, a, _, b, _, is_sure = columns
+    _, a, _, b, _, standing = columns
     key = hash_pairs(a, b)
     order = by_hash(key)
-    doubtful = np.unique(np.concatenate([a[~is_sure], b[~is_sure]]))
+    in_doubt = standing == DOUBTFUL
+    doubtful = np.unique(np.concatenate([a[in_doubt], b[in_doubt]]))
     suffix = f"-{part:05d}"
     return [
         write_run(task, "pairs", [column[order] for column in (key, *columns)], PAIRS, suffix),
@@ -244,9 +283,8 @@ def perform_extract(task: Task[ExtractOptions]) -> Made:
     wanted = wanted_numbers(task, "doubtful")
     texts = pa.array([], pa.large_string())
     if len(wanted):
-        ranked = load_ranked(task.inputs, number, task.options.keep)
         rows = Fingerprints(task.inputs, task.options, shard=number).load(wanted, "row").astype(np.int64)
-        texts = ranked.texts.take(pa.array(np.searchsorted(ranked.rows, rows)))
+        texts = load_texts(task.inputs, rows)
     return Made([write_numbered_texts(task, wanted, texts)], {})
 
 
@@ -260,13 +298,14 @@ def perform_verify(task: Task[PartitionOptions]) -> Made:
     a, b = columns[1], columns[3]
     is_new = np.ones(len(a), np.bool_)
     is_new[1:] = (a[1:] != a[:-1]) | (b[1:] != b[:-1])
-    first_rank, a, rank, b, similarity, is_edge = (column[is_new] for column in columns)
-    doubtful = np.flatnonzero(~is_edge)
+    first_rank, a, rank, b, similarity, standing = (column[is_new] for column in columns)
+    doubtful = np.flatnonzero(standing == DOUBTFUL)
     if len(doubtful):
         texts = NumberedTexts(task, options.starts)
         similarity[doubtful] = compare_pairs(a[doubtful], b[doubtful], near, texts.take)
-        is_edge[doubtful] = similarity[doubtful] >= float(near.threshold)
-    chosen = np.flatnonzero(is_edge)
+    by_texts = standing != SURE
+    save_compared(task, a[by_texts], b[by_texts], similarity[by_texts])
+    chosen = np.flatnonzero(~by_texts | (similarity >= float(near.threshold)))
     chosen = chosen[np.lexsort((a[chosen], b[chosen], rank[chosen]))]
     edges = [column[chosen] for column in (rank, b, first_rank, a, similarity)]
     return Made([write_run(task, "edges", edges, EDGES)], {})
@@ -312,4 +351,5 @@ METHOD = Method(
         "dedup.resolve": TaskFunction(ResolveOptions, perform_resolve),
     },
     facts=_facts,
+    cached=(SIGNATURES,),
 )

@@ -25,6 +25,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from tokmill.artifacts.cache import cache_of, sweep_table, sweep_texts
 from tokmill.artifacts.manifest import Json, Receipt, sum_counts
 from tokmill.artifacts.step import (
     Artifact,
@@ -86,6 +87,7 @@ def conduct(step: DedupStep, upstream: Mapping[str, Artifact]) -> Conduct:
     if options.keep == "newest":
         _check_dates(upstream)
     facts: Json = {"shards": [shard.name for shard in shards]}
+    _sweep_cache(step, shards)
     found: list[Input] = []  # who goes, by what was looked at so far
     kept: list[Receipt] = []  # whose files stay
 
@@ -116,6 +118,18 @@ def conduct(step: DedupStep, upstream: Mapping[str, Artifact]) -> Conduct:
     _check_losses(step, verdicts, shards)
     _tell_losses(step, verdicts, shards)
     return Outcome([*kept, *verdicts], sum_counts(verdicts), facts)
+
+
+def _sweep_cache(step: DedupStep, shards: list[Shard]) -> None:
+    """What is kept of shards that are gone, and of methods that are not asked for."""
+    directory = cache_of(step.directory.parent, step.name)
+    if directory is None:
+        return
+    sweep_texts(directory, [shard.documents.content_sha256 for shard in shards])
+    for method in METHODS:
+        if not getattr(step.options, method.key):
+            for table in method.cached:
+                sweep_table(directory, table, ())
 
 
 def _check_dates(upstream: Mapping[str, Artifact]) -> None:

@@ -84,6 +84,19 @@ class Fingerprints:
         """Shard and row of each number, ascending."""
         return self.shards(numbers), self.load(numbers, "row")
 
+    def numbers_of(self, shards: Numbers, rows: Any) -> Numbers:
+        """The other way round; -1 for what is no document here, and for those of shard -1."""
+        numbers = np.full(len(rows), -1, np.int64)
+        for shard in np.unique(shards[shards >= 0]).tolist():
+            own, run = np.flatnonzero(shards == shard), self._runs[shard]
+            if run.rows:
+                at = np.minimum(run.search(rows[own], "row"), run.rows - 1)
+                order = np.argsort(at, kind="stable")
+                (found,) = run.take(at[order], ["row"])
+                is_there = found == rows[own[order]]
+                numbers[own[order]] = np.where(is_there, self.starts[shard] + at[order], -1)
+        return numbers
+
     def shards(self, numbers: Numbers) -> Numbers:
         return np.searchsorted(self.starts, numbers, side="right") - 1
 

@@ -48,15 +48,14 @@ from tokmill.duplicates.window import (
     Pairs,
     Spans,
     WindowOptions,
-    count_words,
     extend_matches,
     match_marks,
     resolve_piece,
     trim_texts,
-    window_marks,
 )
 from tokmill.kernels.survivors import get_bits, no_bits, set_bits
 from tokmill.schema import DROPS, EDITS, SPANS
+from tokmill.stages.dedup.marked import PASSAGES, ROW_BYTES, SHARE, mark_config, marked_rows
 from tokmill.stages.dedup.method import (
     Considered,
     DedupStep,
@@ -64,7 +63,11 @@ from tokmill.stages.dedup.method import (
     Keep,
     Method,
     Phase,
+    cached_shards,
+    considered_rows,
     load_ranked,
+    load_ranks,
+    load_texts,
     scope_salts,
 )
 from tokmill.stages.dedup.survivors import NUMBERS, NumberedTexts, wanted_numbers, write_numbered_texts
@@ -250,6 +253,7 @@ def _find_repeated(step: DedupStep, asked: WindowOptions, considered: Sequence[C
     window = replace(asked, normalization=WORD_NORMALIZATION)
     shards = [one.shard for one in considered]
     directory = str(step.directory)
+    kept = cached_shards(step, considered, PASSAGES, mark_config(window), row_bytes=ROW_BYTES, share=SHARE)
     marked = yield [
         Task(
             function="dedup.windows",
@@ -259,8 +263,11 @@ def _find_repeated(step: DedupStep, asked: WindowOptions, considered: Sequence[C
             ),
             inputs=inputs,
             directory=directory,
+            cached=cached,
         )
-        for (shard, keep, inputs), group in zip(considered, step.options.groups(shards), strict=True)
+        for (shard, keep, inputs), group, cached in zip(
+            considered, step.options.groups(shards), kept, strict=True
+        )
     ]
     totals = tables_of(step, marked, "totals")
     starts = (0, *itertools.accumulate(item.rows for item in totals))
@@ -338,13 +345,15 @@ def _find_repeated(step: DedupStep, asked: WindowOptions, considered: Sequence[C
 
 def perform_windows(task: Task[MarkOptions]) -> Made:
     options = task.options
-    ranked = load_ranked(task.inputs, options.number, options.keep)
-    marks = window_marks(ranked.texts, options.window)
-    salt = scope_salts(task, ranked.rows, group=options.group, by_source=options.by_source)
-    hashes = marks.hashes ^ (salt[marks.rows] if np.ndim(salt) else salt)
+    rows = considered_rows(task.inputs, options.number)
+    ranks = load_ranks(task.inputs, options.keep)[rows]
+    marked = marked_rows(task, rows, options.window)
+    places = np.repeat(np.arange(len(rows)), marked.counts)  # of the document of each mark
+    salt = scope_salts(task, rows, group=options.group, by_source=options.by_source)
+    hashes = marked.hashes ^ (salt[places] if np.ndim(salt) else salt)
     order = by_hash(hashes)
-    columns = (hashes, marks.rows, marks.first_words, ranked.ranks[marks.rows])
-    totals = [ranked.rows, count_words(ranked.texts), ranked.ranks]
+    columns = (hashes, places, marked.first_words, ranks[places])
+    totals = [rows, marked.words, ranks]
     return Made(
         [
             write_run(task, "windows", [column[order] for column in columns], WINDOWS),
@@ -373,8 +382,8 @@ def perform_passage_texts(task: Task[TextOptions]) -> Made:
     number, wanted = task.options.number, wanted_numbers(task, "ends")
     texts = pa.array([], pa.large_string())
     if len(wanted):
-        ranked = load_ranked(task.inputs, number, task.options.keep)
-        texts = ranked.texts.take(pa.array(wanted - task.options.starts[number]))
+        rows = considered_rows(task.inputs, number)[wanted - task.options.starts[number]]
+        texts = load_texts(task.inputs, rows)
     return Made([write_numbered_texts(task, wanted, texts)], {})
 
 
@@ -436,5 +445,6 @@ METHOD = Method(
         "dedup.cut": TaskFunction(TextOptions, perform_cut),
     },
     facts=_facts,
+    cached=(PASSAGES,),
     edits=Edited("trims", "passages_trimmed"),
 )

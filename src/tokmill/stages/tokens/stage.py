@@ -23,6 +23,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from tokmill.artifacts.cache import cache_of
 from tokmill.artifacts.manifest import FileEntry, Json, Receipt, add_counts, file_entry, sum_counts
 from tokmill.artifacts.step import (
     Artifact,
@@ -53,6 +54,7 @@ from tokmill.kernels.characters import measure_text
 from tokmill.kernels.packing import end_sequences
 from tokmill.kernels.patterns import literal_table
 from tokmill.schema import DEDUP_EDITS, LENGTHS, NO_SPLIT, one_piece, string_column
+from tokmill.stages.tokens.encoded import cached_tasks, keep_files, load_known, merge_known, take_files
 from tokmill.stages.tokens.encoding import Encoding, FimOptions, encode_documents
 from tokmill.storage.disk import open_commit
 from tokmill.storage.tables import load_table
@@ -260,6 +262,7 @@ def conduct(step: Step[TokensOptions, TokensExtra | None], upstream: Mapping[str
         )
         for shard, inputs in labelled_shards(dict(upstream))
     ]
+    tasks = cached_tasks(cache_of(step.directory.parent, step.name), tasks)
     receipts = yield tasks
     told = {"fim": sentinels} if fim is not None else {}
     return Outcome(receipts, sum_counts(receipts), {"tokenizer": facts, "splits": splits, **told})
@@ -291,11 +294,19 @@ def _environment(step: Step, receipts: Sequence[Receipt]) -> Json:
 
 
 def perform_tokens(task: Task[ShardTokensOptions]) -> Made:
+    made = take_files(task)
+    if made is None:
+        made = _make(task)
+        keep_files(task, made, task.options.dtype)
+    return made
+
+
+def _make(task: Task[ShardTokensOptions]) -> Made:
     options = task.options
     (pinned,) = (item for item in task.inputs if item.role == "tokenizer")
     tokenizer = pinned_tokenizer(pinned.path, pinned.content_sha256, options.encoding)
     table = load_split_texts(task.inputs, is_marked=True)
-    batches = list(_encode(task, table, tokenizer))
+    batches = _encode_new(task, table, tokenizer)
     counts: Json = {
         "in": table.num_rows,
         "kept": 0,
@@ -337,6 +348,24 @@ def _encoding(task: Task[ShardTokensOptions], tokenizer: Tokenizer) -> Encoding:
     return Encoding(options.controls, tokenizer.specials if options.is_chat else None, fim)
 
 
+def _encode_new(task: Task[ShardTokensOptions], table: Any, tokenizer: Tokenizer) -> list[_Batch]:
+    """The documents that no earlier run encoded, and the others as they were. What is learned of a
+    conversation is not kept: those are all new. So are all where the tokenizer is fast: gigatoken encodes a
+    shard of 27 MB in 0.24 CPU seconds, and to take its ids apart and together again takes 0.31."""
+    rows = np.asarray(table.column("row"))
+    added = 1 if task.options.bos_id is None else 2
+    is_worth_it = not task.options.is_chat and not tokenizer.is_fast
+    known = load_known(task, added, tokenizer.engine) if is_worth_it else None
+    if known is None or not len(rows):
+        return list(_encode(task, table, tokenizer))
+    is_new = ~np.isin(rows, known.rows)
+    batches = list(_encode(task, table.filter(pa.array(is_new)).combine_chunks(), tokenizer))
+    new_ids = np.concatenate([np.empty(0, np.int32), *(batch.ids for batch in batches)])
+    new_lengths = np.concatenate([np.empty(0, np.int64), *(np.diff(batch.offsets) for batch in batches)])
+    ids, lengths = merge_known(known, rows, rows[is_new], new_ids, new_lengths)
+    return [_Batch(0, ids, starts(lengths))]
+
+
 def _encode(task: Task[ShardTokensOptions], table: Any, tokenizer: Tokenizer) -> Iterator[_Batch]:
     texts, doc_ids = one_piece(table.column("text")), one_piece(table.column("doc_id"))
     offsets = string_column(texts).offsets
@@ -351,7 +380,7 @@ def _encode(task: Task[ShardTokensOptions], table: Any, tokenizer: Tokenizer) ->
 
 
 def _check(task: Task[ShardTokensOptions], table: Any, batches: list[_Batch], tokenizer: Tokenizer) -> int:
-    """How many documents the reference vouches for. One id that is not its own stops the run."""
+    """How many documents the reference vouches for, new or not. One id that is not its own stops the run."""
     if not table.num_rows:
         return 0
     texts, doc_ids = one_piece(table.column("text")), one_piece(table.column("doc_id"))

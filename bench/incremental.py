@@ -1,0 +1,244 @@
+"""What an edit of a finished run costs, beside a fresh run of the same recipe: CPU seconds, and the digests.
+
+    python bench/incremental.py [--texts DIR] [--workers 1] [--only NAME …] [--json FILE]
+
+    base       19 in 20 documents of every file, one source each; the others are what comes later
+    an edit    of the finished base (a copy by links): the same command with the edited recipe
+    fresh      the edited recipe in an empty directory, which keeps nothing (--lean): its digest has to be the
+               same
+
+CPU seconds are those of `tokmill run` and all its workers, as the system counts them. Start-up is the CPU of
+a run that has nothing to do, and is taken from both: it stands for Python, libraries and manifests, but not
+for the kernels that a worker loads before its first task, which the edit pays like a fresh run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table
+
+import tokmill
+from chain import SHARED, TOKENIZER, write_recipe
+from command import command, environment
+from tokmill.artifacts.cache import cache_bytes, cache_directory
+from tokmill.kernels.warm import load_kernels
+from tokmill.storage.disk import ZstdFile
+
+EVERY = 20  # one document in so many is new
+Recipe = dict[str, Any]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--texts", type=Path, default=SHARED / "bench", help="directory of *.jsonl.zst")
+    parser.add_argument("--tokenizer", type=Path, default=TOKENIZER, help="a tokenizer.json")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--window", action="store_true", help="look for repeated passages too")
+    parser.add_argument("--only", nargs="*", help="these edits")
+    parser.add_argument("--json", type=Path, help="write the figures here too")
+    options = parser.parse_args()
+    paths = sorted(options.texts.glob("*.jsonl.zst"))
+    if not paths:
+        print(f"no *.jsonl.zst in {options.texts}: give a directory with --texts", file=sys.stderr)
+        return 2
+    load_kernels()
+    with tempfile.TemporaryDirectory(prefix="tokmill-bench-") as scratch:
+        figures = measure(paths, Path(scratch), options)
+    render(figures)
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+    return 0
+
+
+def measure(paths: list[Path], home: Path, options: argparse.Namespace) -> dict[str, Any]:
+    new = part_texts(paths, home)
+    base = base_recipe(home, options)
+    mill(home, base, home / "warm-up", options.workers, "--until", "split")  # of files and bytecode
+    out = home / "base"
+    fresh = mill(home, base, out, options.workers)
+    nothing = mill(home, base, out, options.workers)
+    manifest = json.loads((out / "manifest.json").read_bytes())
+    text_bytes = sum(c["text_bytes"] for name, c in manifest["counts"].items() if name.startswith("ingest/"))
+    figures: dict[str, Any] = {
+        "text_mb": round(text_bytes / 1e6, 1),
+        "fresh_cpu_s": round(fresh, 2),
+        "nothing_cpu_s": round(nothing, 2),
+        "cache_mb": round(cache_bytes(out) / 1e6, 1),
+        "cache_share": round(cache_bytes(out) / text_bytes, 4),
+        "edits": [],
+    }
+    for name, edit in EDITS.items():
+        if options.only and name not in options.only:
+            continue
+        recipe = json.loads(json.dumps(base))
+        edit(recipe, new)
+        edited, alone = home / "edited", home / "alone"
+        for copy, original in ((edited, out), (cache_directory(edited), cache_directory(out))):
+            shutil.copytree(original, copy, copy_function=os.link)
+        spent = mill(home, recipe, edited, options.workers)
+        whole = mill(home, recipe, alone, options.workers, "--lean")
+        same = tokmill.verify(edited).digest == tokmill.verify(alone).digest
+        share = (spent - nothing) / (whole - nothing)
+        figures["edits"].append(
+            {
+                "edit": name,
+                "cpu_s": round(spent, 2),
+                "fresh_cpu_s": round(whole, 2),
+                "share": round(share, 4),
+                "same_digest": same,
+                "cache_share": round(cache_bytes(edited) / text_bytes, 4),
+            }
+        )
+        for directory in (edited, cache_directory(edited), alone):
+            shutil.rmtree(directory, ignore_errors=True)
+    return figures
+
+
+def part_texts(paths: list[Path], home: Path) -> Path:
+    """Files of the base in base/, and one file of all the others."""
+    later: list[bytes] = []
+    for path in paths:
+        with ZstdFile(path) as file:
+            lines = [line for line in file.read().split(b"\n") if line]
+        later += lines[EVERY // 2 :: EVERY]
+        is_new = set(range(EVERY // 2, len(lines), EVERY))
+        _write(
+            home / "texts" / path.name.split(".")[0] / "a.jsonl.zst",
+            [line for number, line in enumerate(lines) if number not in is_new],
+        )
+    new = home / "new" / "new.jsonl.zst"
+    _write(new, later)
+    return new
+
+
+def _write(path: Path, lines: list[bytes]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with pa.CompressedOutputStream(str(path), "zstd") as file:
+        file.write(b"".join(line + b"\n" for line in lines))
+
+
+def base_recipe(home: Path, options: argparse.Namespace) -> Recipe:
+    """As bench/chain.py has it, each source a domain of its own."""
+    files = sorted((home / "texts").glob("*/a.jsonl.zst"))
+    recipe: Recipe = json.loads(
+        write_recipe(home / "recipe", files, options.tokenizer, "all kept").read_text()
+    )
+    recipe["sources"] = [
+        {"name": path.parent.name, "domain": path.parent.name, "files": str(path.parent / "*.jsonl.zst")}
+        for path in files
+    ]
+    if options.window:
+        recipe["dedup"]["window"] = {}
+    return recipe
+
+
+def mill(home: Path, recipe: Recipe, out: Path, workers: int, *more: str) -> float:
+    """CPU seconds."""
+    path = home / "recipe.yaml"
+    path.write_text(json.dumps(recipe, indent=1))  # JSON is YAML
+    asked = command("run", path, "--out", out, "--workers", workers, *more)
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(asked, env=environment(), stdout=said, stderr=said)
+        _, status, used = os.wait4(process.pid, 0)  # of the process and of all that it waited for
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            said.seek(0)
+            raise SystemExit(f"tokmill run ended with status {process.returncode}:\n{said.read()[-3000:]}")
+    return used.ru_utime + used.ru_stime
+
+
+# --- edits ---
+
+
+def _source(new: Path) -> Recipe:
+    return {"name": "new", "domain": "web", "files": str(new)}
+
+
+def add_source(recipe: Recipe, new: Path) -> None:
+    recipe["sources"].append(_source(new))
+
+
+def add_source_first(recipe: Recipe, new: Path) -> None:
+    recipe["sources"].insert(0, _source(new))
+
+
+def add_file(recipe: Recipe, new: Path) -> None:
+    """A file that comes after those that the source has."""
+    web = next(source for source in recipe["sources"] if source["name"] == "web")
+    web["files"] = [web["files"], str(new)]
+
+
+def drop_first(recipe: Recipe, new: Path) -> None:
+    del recipe["sources"][0]
+
+
+def drop_last(recipe: Recipe, new: Path) -> None:
+    del recipe["sources"][-1]
+
+
+def reorder(recipe: Recipe, new: Path) -> None:
+    recipe["sources"].reverse()
+
+
+def move_rule(recipe: Recipe, new: Path) -> None:
+    """One more bound for the documents of one domain."""
+    rules = [*recipe["filters"], {"measure": "words", "min": 150, "reason": "too_few_words"}]
+    recipe["domains"] = {"math": {"filters": rules}}
+
+
+def move_threshold(recipe: Recipe, new: Path) -> None:
+    recipe["dedup"]["near"] = {"threshold": "0.82", "bands": 14, "rows": 8}
+
+
+EDITS: dict[str, Callable[[Recipe, Path], None]] = {
+    edit.__name__: edit
+    for edit in (
+        add_source,
+        add_source_first,
+        add_file,
+        drop_first,
+        drop_last,
+        reorder,
+        move_rule,
+        move_threshold,
+    )
+}
+
+
+def render(figures: dict[str, Any]) -> None:
+    console = Console(soft_wrap=True)
+    console.print(
+        f"{figures['text_mb']} MB of text: {figures['fresh_cpu_s']} CPU s, {figures['nothing_cpu_s']} where "
+        f"nothing is to do; cache {figures['cache_mb']} MB, {figures['cache_share']:.1%} of the text"
+    )
+    table = Table(title="edits of a finished run, start-up taken off")
+    for column in ("edit", "CPU s", "fresh CPU s", "share", "same digest", "cache / text"):
+        table.add_column(column, justify="left" if column == "edit" else "right")
+    for edit in figures["edits"]:
+        table.add_row(
+            edit["edit"],
+            f"{edit['cpu_s']:.2f}",
+            f"{edit['fresh_cpu_s']:.2f}",
+            f"{edit['share']:.1%}",
+            "yes" if edit["same_digest"] else "NO",
+            f"{edit['cache_share']:.1%}",
+        )
+    console.print(table)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
