@@ -7,9 +7,9 @@
             └─ the page         where it lies, what else has its class, where most of the text is
 
 `context` adds what a first judgement of all blocks says of those around each. Sums over a container are
-differences of running sums over the blocks, so that depth costs nothing: `before` has for each node how many
-blocks begin before it. What comes down from the elements around is known on the path to the block alone:
-eight numbers of each node, and six sums to each, took 22 ms/MB on pages of nothing but tags, and this takes 7.
+differences of running sums over the blocks, so that depth costs nothing. What comes down from the elements
+around, and where their blocks begin and end, is known for those on the path to a block alone: eight numbers
+of each node, and six sums to each, took 22 ms/MB on pages of nothing but tags.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def features(tree: Tree, blocks: Blocks, counts: NDArray[np.int32], marks: Marks
     made = np.zeros((size, len(NAMES)), np.int32)
     _features(
         tree.tag, tree.parent, tree.last, blocks.element, blocks.first, frozen(counts, np.int32), *marks,
-        blocks.around, _KIND, _ROLE, np.empty((2, nodes), np.int32), np.empty(nodes + 1, np.int32),
+        blocks.around, _KIND, _ROLE, np.empty((nodes, 4), np.int32), np.empty(nodes, np.int32),
         np.zeros((_OF_PATH, MAX_DEPTH + 3), np.int32), np.empty((_OF_PATH, size), np.int32),
         np.zeros((5, size + 1), np.int32), np.zeros(nodes, np.int64), np.zeros((3, size), np.int64), table[0],
         np.zeros((5, table.shape[1]), np.int64), table[1], made,
@@ -226,8 +226,8 @@ def _features(
     around: NDArray[np.int32],
     kind: Bytes,
     role: Bytes,
-    alike: NDArray[np.int32],
-    before: NDArray[np.int32],
+    on_path: NDArray[np.int32],
+    entered: NDArray[np.int32],
     path: NDArray[np.int32],
     state: NDArray[np.int32],
     sums: NDArray[np.int32],
@@ -240,55 +240,8 @@ def _features(
 ) -> None:
     nodes = tag.size
     blocks = element.size
-    place, slots = alike[0], alike[1]  # of a block-level element: among those alike, and where they are counted
     chars_to, links_to, long_to, commas_to, starts_to = sums[0], sums[1], sums[2], sums[3], sums[4]
     since_long, until_long, repeats = far[0], far[1], far[2]
-
-    articles = 0
-    place[0] = slots[0] = 0
-    for node in range(1, nodes):
-        articles += role[tag[node]] == _ARTICLE_ROLE
-        if around[node] == node:
-            slot = _place(keys, _key(signature, parent, node))
-            slots[node], place[node] = slot, 0
-            if slot >= 0:
-                tallies[4, slot] += 1
-                place[node] = tallies[4, slot]
-
-    # -- what comes down from the elements around
-    roles, least, greatest, total, article = state[0], state[1], state[2], state[3], state[4]
-    depth, inline_roles = state[5], state[6]
-    path_node, path_around = path[5], path[6]
-    top = 0
-    for block in range(blocks):
-        inline = parent[first[block]]
-        while last[path_node[top]] <= first[block]:
-            top -= 1
-        known, node = top, inline
-        while node != path_node[known]:
-            node = parent[node]
-            top += 1
-        node = inline
-        for k in range(top, known, -1):
-            path_node[k] = node
-            node = parent[node]
-        for k in range(known + 1, top + 1):
-            node = path_node[k]
-            own = odds[node]
-            path[0, k] = path[0, k - 1]
-            if role[tag[node]]:
-                path[0, k] |= 1 << int(role[tag[node]])
-            if marks[node] & HIDDEN:
-                path[0, k] |= 1 << _HIDDEN_BIT
-            path[1, k] = min(path[1, k - 1], own)
-            path[2, k] = max(path[2, k - 1], own)
-            path[3, k] = path[3, k - 1] + own
-            path[4, k] = node if role[tag[node]] == _ARTICLE_ROLE else path[4, k - 1]
-            path_around[k] = k if around[node] == node else path_around[k - 1]
-        inline_roles[block] = path[0, top]
-        depth[block] = path_around[top]
-        for k in range(5):
-            state[k, block] = path[k, depth[block]]
 
     # -- what goes up from the blocks: running sums
     page_chars = page_links = page_long = page_long_blocks = page_longest = 0
@@ -307,16 +260,75 @@ def _features(
             page_long += chars
             page_long_blocks += 1
             page_longest = max(page_longest, chars)
-    node = 0
-    for block in range(blocks):
-        while node <= first[block]:
-            before[node] = block
-            node += 1
-    while node <= nodes:
-        before[node] = blocks
-        node += 1
 
-    # -- the element that holds the most prose of its own, and the smallest that hold half and most of it
+    # -- what comes down from the elements around; and the smallest that hold half and most of the prose
+    begins, ends = on_path[:, 0], on_path[:, 1]  # the blocks of an element that is around one
+    place, slots = on_path[:, 2], on_path[:, 3]  # among those alike, and where they are counted
+    roles, least, greatest, total, article = state[0], state[1], state[2], state[3], state[4]
+    depth, inline_roles = state[5], state[6]
+    path_node, path_around = path[5], path[6]
+    half = most = top = entries = 0
+    begins[0] = 0
+    for block in range(blocks + 1):
+        where = int(first[block]) if block < blocks else nodes
+        while top >= 0 and last[path_node[top]] <= where:
+            node = path_node[top]
+            ends[node] = block
+            held = long_to[block] - long_to[begins[node]]
+            if page_long > 0:
+                half = max(half, node if 2 * held >= page_long else 0)
+                most = max(most, node if 10 * held >= 9 * page_long else 0)
+            top -= 1
+        if block == blocks:
+            break
+        if page_long > 0:
+            held = long_to[block + 1] - long_to[block]
+            half = max(half, where if 2 * held >= page_long else 0)
+            most = max(most, where if 10 * held >= 9 * page_long else 0)
+        known, node = top, parent[where]
+        while node != path_node[known]:
+            node = parent[node]
+            top += 1
+        node = parent[where]
+        for k in range(top, known, -1):
+            path_node[k] = node
+            node = parent[node]
+        for k in range(known + 1, top + 1):
+            node = path_node[k]
+            entered[entries] = node
+            entries += 1
+            begins[node] = block
+            own = odds[node]
+            path[0, k] = path[0, k - 1]
+            if role[tag[node]]:
+                path[0, k] |= 1 << int(role[tag[node]])
+            if marks[node] & HIDDEN:
+                path[0, k] |= 1 << _HIDDEN_BIT
+            path[1, k] = min(path[1, k - 1], own)
+            path[2, k] = max(path[2, k - 1], own)
+            path[3, k] = path[3, k - 1] + own
+            path[4, k] = node if role[tag[node]] == _ARTICLE_ROLE else path[4, k - 1]
+            path_around[k] = k if around[node] == node else path_around[k - 1]
+        inline_roles[block] = path[0, top]
+        depth[block] = path_around[top]
+        for k in range(5):
+            state[k, block] = path[k, depth[block]]
+
+    # -- how many elements are alike
+    articles = entry = 0
+    place[0] = slots[0] = 0
+    for node in range(1, nodes):
+        articles += role[tag[node]] == _ARTICLE_ROLE
+        slot = -1
+        if around[node] == node:
+            slot = int(_place(keys, _key(signature, parent, node)))
+            if slot >= 0:
+                tallies[4, slot] += 1
+        if entry < entries and entered[entry] == node:
+            entry += 1
+            slots[node], place[node] = slot, tallies[4, slot] if slot >= 0 else 0
+
+    # -- the element that holds the most prose of its own
     for block in range(blocks):
         chars = int(counts[block, CHARS])
         if chars >= 25:
@@ -326,7 +338,7 @@ def _features(
             score[inner] += 2 * worth
             if inner > 0:
                 score[around[parent[inner]]] += worth
-    best = half = most = 0
+    best = 0
     best_score = int(score[0])
     for block in range(blocks):
         inner = around[parent[element[block]]] if element[block] > 0 else 0
@@ -334,16 +346,9 @@ def _features(
             if score[inner] > best_score or (score[inner] == best_score and inner < best):
                 best, best_score = int(inner), int(score[inner])
             inner = around[parent[inner]] if inner > 0 else 0
-    for node in range(nodes if page_long > 0 else 0):
-        held = long_to[before[last[node]]] - long_to[before[node]]
-        if 2 * held >= page_long:
-            half = node
-        if 10 * held >= 9 * page_long:
-            most = node
-
     best_depth, half_depth, most_depth = _depth(parent, best), _depth(parent, half), _depth(parent, most)
 
-    # -- how many elements are alike, and how many texts
+    # -- how much text is in those alike, and how many texts are
     for block in range(blocks):
         slot = slots[element[block]]
         if slot >= 0:
@@ -455,7 +460,7 @@ def _features(
         container: Int = e
         for _ in range(4):
             container = around[parent[container]] if container > 0 else 0
-            begin, stop = before[container], before[last[container]]
+            begin, stop = begins[container], ends[container]
             held = chars_to[stop] - chars_to[begin]
             k = _put(row, k, held)
             k = _put(row, k, _share(links_to[stop] - links_to[begin], held))
@@ -508,7 +513,7 @@ def _features(
         k = _put(row, k, tallies[0, slot] if slot >= 0 else -1)
         k = _put(row, k, _share(tallies[2, slot], tallies[1, slot]) if slot >= 0 else -1)
         k = _put(row, k, tallies[1, slot] // max(tallies[0, slot], 1) if slot >= 0 else -1)
-        begin, stop = before[up], before[last[up]]
+        begin, stop = begins[up], ends[up]
         k = _put(row, k, stop - begin)
         k = _put(row, k, int(is_in_best))
         k = _put(row, k, depth[block] - best_depth if is_in_best else -1)

@@ -59,6 +59,7 @@ from tokmill.kernels.htmlentities import html_entities
 from tokmill.kernels.htmltables import TABLE_KINDS, columns_of, take_cell
 from tokmill.kernels.htmltree import MAX_DEPTH, TAGS, TEXT, WHITE, Tree, parse
 from tokmill.kernels.htmlwriter import (
+    BACKTICKS,
     BEGUN,
     BOLD,
     BREAKS,
@@ -127,6 +128,7 @@ from tokmill.kernels.htmlwriter import (
     page_of,
     pre_newline,
     put,
+    put_many,
     put_newline,
     put_pre,
     put_pre_newlines,
@@ -134,7 +136,7 @@ from tokmill.kernels.htmlwriter import (
     put_text,
     step,
 )
-from tokmill.kernels.jit import Bytes, Int, Offsets, frozen, raw_kernel
+from tokmill.kernels.jit import Bytes, Int, Offsets, frozen, raw_kernel, raw_step
 
 U64 = np.uint64
 
@@ -309,7 +311,12 @@ def _render(
     node: Int = 1
     while node <= tag.size:
         while depth > 0 and (opened[0, depth] <= node or node == tag.size):
-            _close(w, page, opened[1, depth], opened[2, depth])
+            if opened[1, depth] == _BLOCK and s[FLAT] == 0:
+                end_line(w, page)
+                if not has_marker(w):
+                    s[GAP] = 2
+            else:
+                _close(w, page, opened[1, depth], opened[2, depth])
             depth -= 1
         if node == tag.size:
             break
@@ -474,7 +481,7 @@ def _render(
         node += 1
 
 
-@step
+@raw_step
 def _close(w: Writer, page: Page, act: Int, mark: Int) -> None:
     s = w.state
     if act >= _MARK:
@@ -627,8 +634,7 @@ def _end_pre(w: Writer) -> None:
     if s[IS_MARKDOWN]:
         put_newline(w, 1)
         longer = max(s[MAX_RUN] - 2, np.int64(0))
-        for _ in range(3 + longer):
-            put(w, U64(0x60), 1)
+        put_many(w, BACKTICKS, 3 + longer)
         make_room(w, s[FENCE_AT], longer)
 
 
