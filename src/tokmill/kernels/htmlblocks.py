@@ -19,6 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokmill.kernels.htmltree import FNV as _FNV
+from tokmill.kernels.htmltree import FNV_PRIME as _FNV_PRIME
 from tokmill.kernels.htmltree import (
     IN_LINK,
     TAGS,
@@ -27,6 +29,7 @@ from tokmill.kernels.htmltree import (
     WHITE,
     Tree,
     is_space,
+    name_hash,
     next_attribute,
     parse,
 )
@@ -163,8 +166,6 @@ BOLD_CHARS, SEPARATORS, COPYRIGHT, ENDS_SENTENCE, LONGEST, LINES, BEGINS, ODDS, 
 SAME = 17  # the hash of its words
 COUNTS = 18
 
-_FNV, _FNV_PRIME = U64(0xCBF29CE484222325), U64(0x100000001B3)
-
 
 class Odds(NamedTuple):
     """By the hash of a word, how much more often it is in what is kept than in what is not, in 1/16 of a
@@ -176,10 +177,7 @@ class Odds(NamedTuple):
 
 def word_hash(word: bytes) -> int:
     """Of a word in lower case."""
-    value = int(_FNV)
-    for byte in word:
-        value = (value ^ byte) * int(_FNV_PRIME) & 0xFFFFFFFFFFFFFFFF
-    return value | 1
+    return name_hash(word) | 1
 
 
 def odds_table(odds: dict[int, int]) -> Odds:
