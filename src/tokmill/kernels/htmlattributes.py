@@ -64,7 +64,12 @@ _CODE, _PRE = TAGS["code"], TAGS["pre"]
 @step
 def find_attribute(data: Bytes, start: Int, end: Int, name: np.uint64) -> tuple[Int, Int]:
     """Where its value lies in the tag; -1 where there is none."""
-    end = min(end, start + MAX_TAG)
+    return find_in_tag(data, start, min(end, start + MAX_TAG), name)
+
+
+@step
+def find_in_tag(data: Bytes, start: Int, end: Int, name: np.uint64) -> tuple[Int, Int]:
+    """The same of all bytes that are given."""
     at = start + 1
     while at < end and data[at] != 0x3E and data[at] != 0x2F and not is_space(data[at]):
         at += 1

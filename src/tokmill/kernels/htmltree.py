@@ -112,6 +112,12 @@ def _slots() -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
 
 _HASHES, _TAG_OF = _slots()
 
+
+def name_table() -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+    """Hashes of the names of tags, and the number of each: what `parse_into` asks."""
+    return _HASHES, _TAG_OF
+
+
 _A, _P, _LI, _UL, _OL, _MENU = (TAGS[name] for name in ["a", "p", "li", "ul", "ol", "menu"])
 _DL, _DT, _DD, _SELECT, _OPTION = (TAGS[name] for name in ["dl", "dt", "dd", "select", "option"])
 _TABLE, _TR, _TD, _TH, _CAPTION = (TAGS[name] for name in ["table", "tr", "td", "th", "caption"])

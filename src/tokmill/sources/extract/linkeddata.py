@@ -16,8 +16,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tokmill.sources.extract.mathml import words
-
 MAX_BYTES = 1 << 19  # of one script
 _MAX_OBJECTS = 500
 _MAX_DEPTH = 6
@@ -27,12 +25,12 @@ _CONTROL = re.compile(rb"[\x00-\x1f]")
 _ARTICLE = re.compile(r"Article|Posting|Report|Recipe|HowTo|^Review$")
 _PAGE = re.compile(r"Page$|^(?:CreativeWork|Question|Book|Chapter|PodcastEpisode|VideoObject)$")
 # What is within them is another work.
-_OTHER_WORKS = words(
+_OTHER_WORKS = frozenset(
     """
     itemListElement hasPart isPartOf comment review mentions citation isRelatedTo subjectOf image video
     publisher author creator logo breadcrumb potentialAction suggestedAnswer acceptedAnswer aggregateRating
     thumbnail isBasedOn workExample relatedLink about
-    """
+    """.split()
 )
 
 
