@@ -40,8 +40,10 @@ _BLOCK = 4  # of TRAITS
 _BR = TAGS["br"]
 # To judge a block takes 5 us, and a page has one in 800 bytes. Where there is more than one in so many bytes,
 # several neighbours are judged as one, so that no page takes long. Of 1,405 real pages that is none. Pages of
-# nothing but tags have little time left for it: where many are one already, four times as many are.
-_BYTES_PER_BLOCK, _MIN_BLOCKS = 512, 2048
+# nothing but tags have little time left for it: where many are one already, four times as many are. A small
+# page may have MIN_BLOCKS, and one more in MIN_BYTES; the densest real one has 99 in 6,945 bytes.
+_BYTES_PER_BLOCK, _MAX_SMALL = 512, 2048
+_MIN_BLOCKS, _MIN_BYTES = 64, 64
 _SEVERAL, _COARSER = 8, 4
 _NEVER_SHOWN = """
     head title script style noscript template svg select option optgroup textarea iframe object canvas video
@@ -80,7 +82,8 @@ def cut(tree: Tree, shown: NDArray[np.uint8]) -> Blocks:
     nodes, size = len(tree.tag), int(tree.end.max(initial=0))
     of, element, first, end, around = np.empty((5, nodes), np.int32)
     blocks = int(_cut(*tree, _HIDDEN, _BREAKING, frozen(shown, np.uint8), of, element, first, end, around))
-    several = -(-blocks // max(_MIN_BLOCKS, size // _BYTES_PER_BLOCK))
+    small = min(_MIN_BLOCKS + size // _MIN_BYTES, _MAX_SMALL)
+    several = -(-blocks // max(small, size // _BYTES_PER_BLOCK))
     several *= _COARSER if several > _SEVERAL else 1
     if several > 1:
         of //= several  # -1 stays -1

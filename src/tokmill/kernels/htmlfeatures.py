@@ -317,11 +317,15 @@ def _features(
     # -- how many elements are alike
     articles = entry = 0
     place[0] = slots[0] = 0
+    held_key, held_slot = np.int64(0), -1
     for node in range(1, nodes):
         articles += role[tag[node]] == _ARTICLE_ROLE
         slot = -1
         if around[node] == node:
-            slot = int(_place(keys, _key(signature, parent, node)))
+            key = _key(signature, parent, node)
+            if key != held_key:  # the next is often like the one before it
+                held_key, held_slot = key, int(_place(keys, key))
+            slot = held_slot
             if slot >= 0:
                 tallies[4, slot] += 1
         if entry < entries and entered[entry] == node:

@@ -49,6 +49,7 @@ LOOKS_PER_BYTE, LOOKS = 2, 1 << 16
 _MAX_ABOVE = 12  # elements around a formula that are looked at
 _MAX_ANNOTATIONS = 8  # within one
 _MAX_PARTS = 64  # nodes of a formula that is text
+_PLAIN_TAG = len("<math>")
 _MAX_WHITE = 16  # texts between the drawing of a formula and its script
 
 U64 = np.uint64
@@ -279,7 +280,7 @@ def _around(search: _Search, data: Bytes, tree: Tree, node: Int) -> Int:
     return known
 
 
-@step
+@raw_step
 def _outermost(search: _Search, data: Bytes, tree: Tree, node: Int, after: Int) -> tuple[Int, bool]:
     """The last of the elements around it that a renderer made, and does one of them say that it is
     displayed?"""
@@ -383,7 +384,7 @@ def _unstyled(text: Bytes, at: Int, end: Int, texts: NDArray[np.uint8]) -> tuple
     return at, end
 
 
-@step
+@raw_step
 def _clean(text: Bytes, size: Int, out: Bytes, is_display: bool, texts: NDArray[np.uint8]) -> Int:
     """Without comments and empty lines, and on one line unless it is displayed."""
     at, end = _strip(text, np.int64(0), size)
@@ -463,7 +464,7 @@ def _value(page: Page, at: Int, end: Int, out: Bytes) -> Int:
     return size if size < MAX_BYTES else np.int64(-1)
 
 
-@step
+@raw_step
 def _math(page: Page, tree: Tree, node: Int, search: _Search, tables: Tables, work: Work) -> Int:
     """The LaTeX of a <math> into `out`; -1 where it has none."""
     data, texts, last = page.data, search.texts, np.int64(tree.last[node])
@@ -475,11 +476,12 @@ def _math(page: Page, tree: Tree, node: Int, search: _Search, tables: Tables, wo
             if _has(data, at, end, texts, np.int64(_T_ENCODING), True):
                 return _text_of(page, tree, k, work.out, False)
     start, end = np.int64(tree.start[node]), np.int64(tree.end[node])
-    at, stop = find_attribute(data, start, end, CLASS)
-    if _has(data, at, stop, texts, np.int64(_T_LTX), False):
-        at, stop = find_attribute(data, start, end, _ALTTEXT)
-        if at >= 0:
-            return _value(page, at, stop, work.out)
+    if end - start > _PLAIN_TAG:
+        at, stop = find_attribute(data, start, end, CLASS)
+        if _has(data, at, stop, texts, np.int64(_T_LTX), False):
+            at, stop = find_attribute(data, start, end, _ALTTEXT)
+            if at >= 0:
+                return _value(page, at, stop, work.out)
     return write_latex(page, tree, node, tables, work)
 
 
@@ -540,10 +542,11 @@ def _find(
             size = _math(page, tree, node, search, tables, work)
             if size < 0:
                 continue
-            at, stop = find_attribute(data, start, end, _DISPLAY_NAME)
-            is_display = _is(data, at, stop, texts, np.int64(_T_BLOCK))
-            at, stop = find_attribute(data, start, end, _MODE)
-            is_display = is_display or _is(data, at, stop, texts, np.int64(_T_DISPLAY))
+            if end - start > _PLAIN_TAG:
+                at, stop = find_attribute(data, start, end, _DISPLAY_NAME)
+                is_display = _is(data, at, stop, texts, np.int64(_T_BLOCK))
+                at, stop = find_attribute(data, start, end, _MODE)
+                is_display = is_display or _is(data, at, stop, texts, np.int64(_T_DISPLAY))
             where, is_shown = _outermost(search, data, tree, node, after)
             is_display = is_display or is_shown
         elif kind == _SCRIPT:

@@ -70,7 +70,6 @@ from tokmill.kernels.htmlwriter import (
     CODE,
     COLUMN,
     COLUMNS,
-    CONTAINER_KINDS,
     CONTAINERS,
     DEFINITION,
     FENCE_AT,
@@ -101,7 +100,10 @@ from tokmill.kernels.htmlwriter import (
     NONE_WAITS,
     OPEN_KINDS,
     PREFIX,
+    PREFIX_ROOM,
     PREFIXED,
+    PREFIXES,
+    PREFIXES_PER_BYTE,
     QUOTATION,
     QUOTE_LINE,
     ROWS,
@@ -124,6 +126,7 @@ from tokmill.kernels.htmlwriter import (
     has_marker,
     lead,
     make_room,
+    open_container,
     pad_row,
     page_of,
     pre_newline,
@@ -245,7 +248,8 @@ def render(
 
     `block` has the number of the one that a text or a formula is in; what has -1 is never shown.
     """
-    room = data.size + 4096  # of tags little is left; where it is too small, the size is known then
+    # most of it is not touched; where it is too small, the size is known then
+    room = 4 * data.size + PREFIXES
     while True:
         out = np.empty(room, np.uint8)
         size = render_into(data, tree, block, keep, formulas, options, out)
@@ -305,6 +309,7 @@ def _render(
     tag, last = tree.tag, tree.last
     s[LOOSE] = NONE_WAITS
     s[TERM_END] = -1
+    s[PREFIX_ROOM] = PREFIXES + PREFIXES_PER_BYTE * data.size
     looks: Int = LOOKS + LOOKS_PER_BYTE * data.size  # at elements around code
     depth: Int = 0
     formula: Int = 0
@@ -418,7 +423,7 @@ def _render(
                 container = BULLET
                 place = LIST_NUMBERS + s[LISTS] - 1
                 if s[LISTS] and s[place] >= 0:
-                    container = number_of(data, begin, end, VALUE)
+                    container = number_of(data, begin, end, VALUE) if end - begin > _PLAIN_TAG else -1
                     container = min(s[place] if container < 0 else container, np.int64(10**_DIGITS - 1))
                     s[place] = container + 1
             elif act == _DETAIL and s[IS_MARKDOWN]:
@@ -469,9 +474,7 @@ def _render(
                     rest //= 10
                 is_room = s[CONTAINERS] < MAX_CONTAINERS and s[PREFIX] + width <= MAX_PREFIX
                 if s[IS_MARKDOWN] and is_room:
-                    s[CONTAINER_KINDS + s[CONTAINERS]] = container
-                    s[CONTAINERS] += 1
-                    s[PREFIX] += width
+                    open_container(w, container, width)
                     mark = width
                 elif act == _ITEM:
                     s[LOOSE] = container

@@ -43,6 +43,9 @@ U64 = np.uint64
 # line 1,000 bytes.
 MAX_CONTAINERS, MAX_PREFIX = 12, 32
 MAX_INDENTED_LISTS = 8  # in plain text
+# So many bytes of prefixes and indentation for each of the page, and so many for any: empty lines in 12 quotes
+# made 24 bytes of each. Of 1,405 real pages none takes 0.4 of its own.
+PREFIXES_PER_BYTE, PREFIXES = 2, 1 << 16
 MAX_COLUMNS = 1000  # of a table in which cells span others, as in the HTML standard
 
 # --- the state, as places of one array: numba passes no reference to a number ---
@@ -82,8 +85,12 @@ CELLS = 49  # that are written
 COLUMN = 50  # after the last cell of the row
 PREFIX = 51  # bytes that containers give to a line
 
+PREFIX_ROOM = 57  # bytes that are left for prefixes
+PREFIX_WORDS = 52  # those bytes, where none of the containers is new; eight in each word
 CONTAINER_KINDS = 64
-LIST_NUMBERS = CONTAINER_KINDS + MAX_CONTAINERS  # the next item's of each open list
+CONTAINER_ENDS = CONTAINER_KINDS + MAX_CONTAINERS  # where the bytes of each end
+QUOTE_ENDS = CONTAINER_ENDS + MAX_CONTAINERS  # and those of the last quote up to it
+LIST_NUMBERS = QUOTE_ENDS + MAX_CONTAINERS  # the next item's of each open list
 MARK_KINDS = LIST_NUMBERS + MAX_DEPTH + 2  # kind | place of its address << 8
 SPANS = MARK_KINDS + MAX_DEPTH + 2  # rows that a cell above still covers, by column
 STATES = SPANS + MAX_COLUMNS
@@ -175,39 +182,69 @@ def make_room(w: Writer, at: Int, width: Int) -> None:
 
 
 @step
+def open_container(w: Writer, kind: Int, width: Int) -> None:
+    """What each line of it begins with after the first is kept as bytes: those of 250,000 paragraphs within
+    12 quotes took 310 ns each when they were made anew."""
+    s = w.state
+    number, first = s[CONTAINERS], s[PREFIX]
+    for at in range(first, first + width):
+        shift = U64(8 * (at & 7))
+        byte = 0x3E if kind == QUOTE_LINE and at == first else 0x20
+        word = U64(s[PREFIX_WORDS + (at >> 3)]) & ~(U64(0xFF) << shift)
+        s[PREFIX_WORDS + (at >> 3)] = np.int64(word | U64(byte) << shift)
+    s[CONTAINER_KINDS + number] = kind
+    s[CONTAINER_ENDS + number] = first + width
+    s[QUOTE_ENDS + number] = s[QUOTE_ENDS + number - 1] if number else 0
+    if kind == QUOTE_LINE:
+        s[QUOTE_ENDS + number] = first + width
+    s[CONTAINERS] += 1
+    s[PREFIX] += width
+
+
+@step
 def put_prefix(w: Writer, is_blank: bool) -> None:
     """What a line begins with, markers of containers that are new included; of a blank line, its quotes."""
     s = w.state
-    end = s[CONTAINERS] + (s[LOOSE] != NONE_WAITS)
+    known = s[PREFIXED]
+    size: Int = 0
+    if known:
+        size = s[QUOTE_ENDS + known - 1] - 1 if is_blank else s[CONTAINER_ENDS + known - 1]
+        size = size if size <= s[PREFIX_ROOM] else np.int64(0)
+        s[PREFIX_ROOM] -= size
+    place: Int = PREFIX_WORDS
+    while size > 0:
+        put(w, U64(s[place]), min(size, np.int64(8)))
+        size -= 8
+        place += 1
     if is_blank:
-        end = 0
-        for k in range(s[PREFIXED]):
-            if s[CONTAINER_KINDS + k] == QUOTE_LINE:
-                end = k + 1
-    for k in range(end):
-        is_loose = k == s[CONTAINERS]
-        kind = s[LOOSE] if is_loose else s[CONTAINER_KINDS + k]
-        if kind < 0:
-            byte = 0x2D if kind == BULLET else 0x3E if kind == QUOTE_LINE else 0x3A
-            if k < s[PREFIXED] and kind != QUOTE_LINE:
-                byte = 0x20
-            if is_loose:
-                put_many(w, _SPACES, s[LOOSE_INDENT])
-            put(w, U64(0x2000 | byte), 1 if is_blank and k == end - 1 else 2)
-            continue
-        if is_loose:
+        return
+    for k in range(known, s[CONTAINERS]):
+        _put_marker(w, s[CONTAINER_KINDS + k])
+    if s[LOOSE] != NONE_WAITS:
+        if s[LOOSE_INDENT] <= s[PREFIX_ROOM]:
             put_many(w, _SPACES, s[LOOSE_INDENT])
-        scale: Int = 1
-        while scale * 10 <= kind:
-            scale *= 10
-        is_new = k >= s[PREFIXED]
-        while scale:
-            put(w, U64(0x30 + kind // scale % 10 if is_new else 0x20), 1)
-            scale //= 10
-        put(w, U64(0x202E if is_new else 0x2020), 2)
-    if not is_blank:
-        s[PREFIXED] = s[CONTAINERS]
-        s[LOOSE] = NONE_WAITS
+            s[PREFIX_ROOM] -= s[LOOSE_INDENT]
+        _put_marker(w, s[LOOSE])
+    s[PREFIXED] = s[CONTAINERS]
+    s[LOOSE] = NONE_WAITS
+
+
+@step
+def _put_marker(w: Writer, kind: Int) -> None:
+    if kind < 0:
+        put(w, U64(0x202D if kind == BULLET else 0x203E if kind == QUOTE_LINE else 0x203A), 2)
+        return
+    digits, width = U64(0), np.int64(0)
+    rest = kind
+    while rest > 0 or width == 0:
+        if width == 8:  # of at most nine
+            put(w, U64(0x30 + rest), 1)
+            break
+        digits = digits << U64(8) | U64(0x30 + rest % 10)
+        rest //= 10
+        width += 1
+    put(w, digits, width)
+    put(w, U64(0x202E), 2)
 
 
 @step
