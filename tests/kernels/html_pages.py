@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tokmill.kernels.htmlformulas import find_formulas
 from tokmill.kernels.htmlrender import Formulas, Options, render
 from tokmill.kernels.htmltree import TAGS, TEXT, TRAITS, Tree, parse
-from tokmill.sources.extract.formulas import find_formulas
 
 HIDDEN_NAMES = """
 head script style title template noscript svg iframe textarea select noframes noembed

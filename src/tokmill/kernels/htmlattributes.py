@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.htmltree import TAGS, TEXT, Tree, is_space, next_attribute
+from tokmill.kernels.htmltree import TAGS, TEXT, Tree, hash_name, is_space, name_hash, next_attribute
 from tokmill.kernels.htmlwriter import step
 from tokmill.kernels.jit import Bytes, Int, frozen
 
@@ -26,24 +26,18 @@ _MAX_LANGUAGE = 24
 _MAX_DIGITS = 9
 
 U64 = np.uint64
-_FNV, _FNV_PRIME = U64(0xCBF29CE484222325), U64(0x100000001B3)
-
-
-def _hash(name: str) -> int:
-    value = int(_FNV)
-    for byte in name.encode():
-        value = (value ^ byte) * int(_FNV_PRIME) & 0xFFFFFFFFFFFFFFFF
-    return value
 
 
 def _hashes(names: str) -> NDArray[np.uint64]:
-    return frozen(np.array([_hash(name) for name in names.split()], np.uint64), np.uint64)
+    return frozen(np.array([name_hash(name) for name in names.split()], np.uint64), np.uint64)
 
 
-CLASS, HREF, ROLE, START, VALUE = (U64(_hash(name)) for name in ["class", "href", "role", "start", "value"])
-COLSPAN, ROWSPAN = U64(_hash("colspan")), U64(_hash("rowspan"))
-_DATA_LANG, _DATA_LANGUAGE = U64(_hash("data-lang")), U64(_hash("data-language"))
-PRESENTATION, NO_ROLE = U64(_hash("presentation")), U64(_hash("none"))
+CLASS, HREF, ROLE, START, VALUE = (
+    U64(name_hash(name)) for name in ["class", "href", "role", "start", "value"]
+)
+COLSPAN, ROWSPAN = U64(name_hash("colspan")), U64(name_hash("rowspan"))
+_DATA_LANG, _DATA_LANGUAGE = U64(name_hash("data-lang")), U64(name_hash("data-language"))
+PRESENTATION, NO_ROLE = U64(name_hash("presentation")), U64(name_hash("none"))
 
 # Columns of line numbers that highlighters write, and the classes of a single number.
 GUTTERS = _hashes(
@@ -53,7 +47,7 @@ GUTTERS = _hashes(
 NUMBERS = _hashes(
     "linenos lineno ln lnt linenumber line-number linenumbers line-numbers blob-num hljs-ln-numbers gutter"
 )
-_CODE_CELL = U64(_hash("code"))
+_CODE_CELL = U64(name_hash("code"))
 # Classes after which the language stands by itself, Pandoc's, highlight.js's and SyntaxHighlighter's; and
 # names that are none.
 _BEFORE = 3
@@ -68,25 +62,20 @@ _CODE, _PRE = TAGS["code"], TAGS["pre"]
 
 
 @step
-def hash_of(data: Bytes, at: Int, end: Int) -> np.uint64:
-    """Of a name in any case."""
-    value = _FNV
-    for k in range(at, end):
-        byte = np.int64(data[k])
-        value = (value ^ U64(byte | 0x20 if byte >= 0x41 and byte <= 0x5A else byte)) * _FNV_PRIME
-    return value
+def find_attribute(data: Bytes, start: Int, end: Int, name: np.uint64) -> tuple[Int, Int]:
+    """Where its value lies in the tag; -1 where there is none."""
+    return find_in_tag(data, start, min(end, start + MAX_TAG), name)
 
 
 @step
-def find_attribute(data: Bytes, start: Int, end: Int, name: np.uint64) -> tuple[Int, Int]:
-    """Where its value lies in the tag; -1 where there is none."""
-    end = min(end, start + MAX_TAG)
+def find_in_tag(data: Bytes, start: Int, end: Int, name: np.uint64) -> tuple[Int, Int]:
+    """The same of all bytes that are given."""
     at = start + 1
     while at < end and data[at] != 0x3E and data[at] != 0x2F and not is_space(data[at]):
         at += 1
     while at < end and data[at] != 0x3E:
         first, last, value, value_end, at = next_attribute(data, at, end)
-        if last > first and hash_of(data, first, last) == name:
+        if last > first and hash_name(data, first, last) == name:
             return value, value_end
     return -1, -1
 
@@ -110,7 +99,7 @@ def has_class(data: Bytes, start: Int, end: Int, names: NDArray[np.uint64]) -> b
         first = at
         while at < stop and not is_space(data[at]):
             at += 1
-        value = hash_of(data, first, at)
+        value = hash_name(data, first, at)
         for k in range(names.size):
             if names[k] == value:
                 return True
@@ -140,7 +129,7 @@ def is_line_number(data: Bytes, tree: Tree, node: Int, numbers: NDArray[np.uint6
 def is_code_cell(data: Bytes, tree: Tree, node: Int) -> bool:
     """A <td class=code> that holds lines without a <pre>."""
     at, stop = find_attribute(data, np.int64(tree.start[node]), np.int64(tree.end[node]), CLASS)
-    if at < 0 or hash_of(data, at, stop) != _CODE_CELL:
+    if at < 0 or hash_name(data, at, stop) != _CODE_CELL:
         return False
     has_code = False
     for k in range(node + 1, min(np.int64(tree.last[node]), node + 64)):
@@ -211,7 +200,7 @@ def language_of(
                     first = token + length
             if first == token_end and is_next:
                 first = token
-            value = hash_of(data, token, token_end)
+            value = hash_name(data, token, token_end)
             is_next = False
             for k in range(_BEFORE):
                 is_next |= value == names[k]
@@ -230,7 +219,7 @@ def language_of(
                 continue
             if behind < token_end and data[behind] != 0x3B and data[behind] != 0x7B and data[behind] != 0x2C:
                 continue
-            value = hash_of(data, first, behind)
+            value = hash_name(data, first, behind)
             is_none = False
             for k in range(_BEFORE, names.size):
                 is_none |= value == names[k]

@@ -19,6 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokmill.kernels.htmltree import FNV as _FNV
+from tokmill.kernels.htmltree import FNV_PRIME as _FNV_PRIME
 from tokmill.kernels.htmltree import (
     IN_LINK,
     TAGS,
@@ -27,6 +29,7 @@ from tokmill.kernels.htmltree import (
     WHITE,
     Tree,
     is_space,
+    name_hash,
     next_attribute,
     parse,
 )
@@ -36,8 +39,12 @@ U64 = np.uint64
 _BLOCK = 4  # of TRAITS
 _BR = TAGS["br"]
 # To judge a block takes 5 us, and a page has one in 800 bytes. Where there is more than one in so many bytes,
-# several neighbours are judged as one, so that no page takes long. Of 1,405 real pages that is none.
-_BYTES_PER_BLOCK, _MIN_BLOCKS = 512, 2048
+# several neighbours are judged as one, so that no page takes long. Of 1,405 real pages that is none. Pages of
+# nothing but tags have little time left for it: where many are one already, four times as many are. A small
+# page may have MIN_BLOCKS, and one more in MIN_BYTES; the densest real one has 99 in 6,945 bytes.
+_BYTES_PER_BLOCK, _MAX_SMALL = 512, 2048
+_MIN_BLOCKS, _MIN_BYTES = 64, 64
+_SEVERAL, _COARSER = 8, 4
 _NEVER_SHOWN = """
     head title script style noscript template svg select option optgroup textarea iframe object canvas video
     audio noembed noframes map datalist
@@ -75,9 +82,11 @@ def cut(tree: Tree, shown: NDArray[np.uint8]) -> Blocks:
     nodes, size = len(tree.tag), int(tree.end.max(initial=0))
     of, element, first, end, around = np.empty((5, nodes), np.int32)
     blocks = int(_cut(*tree, _HIDDEN, _BREAKING, frozen(shown, np.uint8), of, element, first, end, around))
-    several = -(-blocks // max(_MIN_BLOCKS, size // _BYTES_PER_BLOCK))
+    small = min(_MIN_BLOCKS + size // _MIN_BYTES, _MAX_SMALL)
+    several = -(-blocks // max(small, size // _BYTES_PER_BLOCK))
+    several *= _COARSER if several > _SEVERAL else 1
     if several > 1:
-        of = np.where(of < 0, of, of // several)
+        of //= several  # -1 stays -1
         ends = np.append(end[several - 1 : blocks : several], end[blocks - 1])
         element, first, end = element[:blocks:several], first[:blocks:several], ends
         blocks = len(element)
@@ -160,8 +169,6 @@ BOLD_CHARS, SEPARATORS, COPYRIGHT, ENDS_SENTENCE, LONGEST, LINES, BEGINS, ODDS, 
 SAME = 17  # the hash of its words
 COUNTS = 18
 
-_FNV, _FNV_PRIME = U64(0xCBF29CE484222325), U64(0x100000001B3)
-
 
 class Odds(NamedTuple):
     """By the hash of a word, how much more often it is in what is kept than in what is not, in 1/16 of a
@@ -173,10 +180,7 @@ class Odds(NamedTuple):
 
 def word_hash(word: bytes) -> int:
     """Of a word in lower case."""
-    value = int(_FNV)
-    for byte in word:
-        value = (value ^ byte) * int(_FNV_PRIME) & 0xFFFFFFFFFFFFFFFF
-    return value | 1
+    return name_hash(word) | 1
 
 
 def odds_table(odds: dict[int, int]) -> Odds:

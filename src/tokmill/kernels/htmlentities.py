@@ -1,4 +1,4 @@
-"""Names in HTML looked up as words of eight bytes, and character references ("entities") decoded.
+"""Names in HTML looked up as words of eight bytes, character references ("entities") decoded, white space.
 
     &amp; &eacute &#233; &#xE9;     any "&" ─ entity_at ─> its UTF-8, and where the text goes on
 
@@ -187,3 +187,19 @@ def _number(data: Bytes, at: Int, end: Int, controls: NDArray[np.int32]) -> tupl
     if code < 0x10000:
         return U64(0xE0 | code >> 12 | tail), 3, i
     return U64(0xF0 | code >> 18 | (0x80 | code >> 12 & 0x3F) << 8 | tail << 8), 4, i
+
+
+@raw_step
+def space_width(data: Bytes, at: Int, end: Int) -> Int:
+    """How many bytes the white space at `at` has, as Unicode knows it; 0 for anything else."""
+    byte = data[at]
+    if byte < 0x80:
+        return 1 if byte == 0x20 or 0x09 <= byte <= 0x0D or 0x1C <= byte <= 0x1F else 0
+    if byte == 0xC2:
+        return 2 if at + 1 < end and (data[at + 1] == 0x85 or data[at + 1] == 0xA0) else 0
+    if byte < 0xE1 or byte > 0xE3 or at + 2 >= end:
+        return 0
+    code = (byte & 0xF) << 12 | (data[at + 1] & 0x3F) << 6 | data[at + 2] & 0x3F
+    if 0x2000 <= code <= 0x200A or code == 0x2028 or code == 0x2029 or code == 0x202F:
+        return 3
+    return 3 if code == 0x1680 or code == 0x205F or code == 0x3000 else 0

@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.htmltree import TAGS, TEXT, Tree, is_space, next_attribute, parse
+from tokmill.kernels.htmltree import TAGS, TEXT, Tree, hash_name, is_space, name_hash, next_attribute, parse
 from tokmill.kernels.htmlwriter import step
 from tokmill.kernels.jit import Bytes, Int, frozen, raw_kernel
 
@@ -29,7 +29,6 @@ MAX_ROWS = 16  # of one field
 _MAX_NAME = 40  # bytes of the name of an attribute or a property
 
 U64 = np.uint64
-_FNV, _FNV_PRIME = U64(0xCBF29CE484222325), U64(0x100000001B3)
 
 # What `property`, `name`, `itemprop` or `http-equiv` of <meta> may be, in any case.
 _PROPERTIES = {
@@ -74,29 +73,26 @@ _LANG, _CANONICAL, _LICENSE, _COMMONS, _TIME, _LINKED_DATA, _TITLE_FIELD, _H1_FI
 )
 
 
-def _hash(name: str) -> int:
-    value = int(_FNV)
-    for byte in name.encode():
-        value = (value ^ byte) * int(_FNV_PRIME) & 0xFFFFFFFFFFFFFFFF
-    return value
-
-
 def _properties() -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
     """Hashes in order, and the field of each."""
-    rows = sorted((_hash(name), _OF[field]) for field, names in _PROPERTIES.items() for name in names.split())
+    rows = sorted(
+        (name_hash(name), _OF[field]) for field, names in _PROPERTIES.items() for name in names.split()
+    )
     hashes, fields = zip(*rows, strict=True)
     return frozen(np.array(hashes, np.uint64), np.uint64), frozen(np.array(fields, np.int64), np.int64)
 
 
 _HASHES, _FIELD_OF = _properties()
 _PROPERTY, _NAME, _ITEMPROP, _HTTP_EQUIV = (
-    U64(_hash(name)) for name in ["property", "name", "itemprop", "http-equiv"]
+    U64(name_hash(name)) for name in ["property", "name", "itemprop", "http-equiv"]
 )
 _CONTENT, _HREF, _REL, _TYPE, _DATETIME, _LANG_NAME, _XML_LANG = (
-    U64(_hash(name)) for name in ["content", "href", "rel", "type", "datetime", "lang", "xml:lang"]
+    U64(name_hash(name)) for name in ["content", "href", "rel", "type", "datetime", "lang", "xml:lang"]
 )
-_REL_CANONICAL, _REL_LICENSE, _REL_CC = (U64(_hash(name)) for name in ["canonical", "license", "cc:license"])
-_LD_JSON, _DATE_PUBLISHED = U64(_hash("application/ld+json")), U64(_hash("datepublished"))
+_REL_CANONICAL, _REL_LICENSE, _REL_CC = (
+    U64(name_hash(name)) for name in ["canonical", "license", "cc:license"]
+)
+_LD_JSON, _DATE_PUBLISHED = U64(name_hash("application/ld+json")), U64(name_hash("datepublished"))
 _COMMONS_TEXT = frozen(np.frombuffer(b"creativecommons.org/", np.uint8), np.uint8)
 
 _META, _LINK, _HTML, _TIME_TAG, _SCRIPT, _A, _AREA, _TITLE_TAG, _H1, _SVG = (
@@ -122,13 +118,7 @@ def _hash_of(data: Bytes, at: Int, end: Int) -> np.uint64:
         at += 1
     while end > at and is_space(data[end - 1]):
         end -= 1
-    value = _FNV
-    if end - at > _MAX_NAME:
-        return U64(0)
-    for k in range(at, end):
-        byte = np.int64(data[k])
-        value = (value ^ U64(byte | 0x20 if byte >= 0x41 and byte <= 0x5A else byte)) * _FNV_PRIME
-    return value
+    return hash_name(data, at, end) if end - at <= _MAX_NAME else U64(0)
 
 
 @step

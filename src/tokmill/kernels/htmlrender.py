@@ -59,6 +59,7 @@ from tokmill.kernels.htmlentities import html_entities
 from tokmill.kernels.htmltables import TABLE_KINDS, columns_of, take_cell
 from tokmill.kernels.htmltree import MAX_DEPTH, TAGS, TEXT, WHITE, Tree, parse
 from tokmill.kernels.htmlwriter import (
+    BACKTICKS,
     BEGUN,
     BOLD,
     BREAKS,
@@ -69,7 +70,6 @@ from tokmill.kernels.htmlwriter import (
     CODE,
     COLUMN,
     COLUMNS,
-    CONTAINER_KINDS,
     CONTAINERS,
     DEFINITION,
     FENCE_AT,
@@ -100,7 +100,10 @@ from tokmill.kernels.htmlwriter import (
     NONE_WAITS,
     OPEN_KINDS,
     PREFIX,
+    PREFIX_ROOM,
     PREFIXED,
+    PREFIXES,
+    PREFIXES_PER_BYTE,
     QUOTATION,
     QUOTE_LINE,
     ROWS,
@@ -123,10 +126,12 @@ from tokmill.kernels.htmlwriter import (
     has_marker,
     lead,
     make_room,
+    open_container,
     pad_row,
     page_of,
     pre_newline,
     put,
+    put_many,
     put_newline,
     put_pre,
     put_pre_newlines,
@@ -134,7 +139,7 @@ from tokmill.kernels.htmlwriter import (
     put_text,
     step,
 )
-from tokmill.kernels.jit import Bytes, Int, Offsets, frozen, raw_kernel
+from tokmill.kernels.jit import Bytes, Int, Offsets, frozen, raw_kernel, raw_step
 
 U64 = np.uint64
 
@@ -243,7 +248,8 @@ def render(
 
     `block` has the number of the one that a text or a formula is in; what has -1 is never shown.
     """
-    room = data.size + 4096  # of tags little is left; where it is too small, the size is known then
+    # most of it is not touched; where it is too small, the size is known then
+    room = 4 * data.size + PREFIXES
     while True:
         out = np.empty(room, np.uint8)
         size = render_into(data, tree, block, keep, formulas, options, out)
@@ -303,13 +309,19 @@ def _render(
     tag, last = tree.tag, tree.last
     s[LOOSE] = NONE_WAITS
     s[TERM_END] = -1
+    s[PREFIX_ROOM] = PREFIXES + PREFIXES_PER_BYTE * data.size
     looks: Int = LOOKS + LOOKS_PER_BYTE * data.size  # at elements around code
     depth: Int = 0
     formula: Int = 0
     node: Int = 1
     while node <= tag.size:
         while depth > 0 and (opened[0, depth] <= node or node == tag.size):
-            _close(w, page, opened[1, depth], opened[2, depth])
+            if opened[1, depth] == _BLOCK and s[FLAT] == 0:
+                end_line(w, page)
+                if not has_marker(w):
+                    s[GAP] = 2
+            else:
+                _close(w, page, opened[1, depth], opened[2, depth])
             depth -= 1
         if node == tag.size:
             break
@@ -411,7 +423,7 @@ def _render(
                 container = BULLET
                 place = LIST_NUMBERS + s[LISTS] - 1
                 if s[LISTS] and s[place] >= 0:
-                    container = number_of(data, begin, end, VALUE)
+                    container = number_of(data, begin, end, VALUE) if end - begin > _PLAIN_TAG else -1
                     container = min(s[place] if container < 0 else container, np.int64(10**_DIGITS - 1))
                     s[place] = container + 1
             elif act == _DETAIL and s[IS_MARKDOWN]:
@@ -462,9 +474,7 @@ def _render(
                     rest //= 10
                 is_room = s[CONTAINERS] < MAX_CONTAINERS and s[PREFIX] + width <= MAX_PREFIX
                 if s[IS_MARKDOWN] and is_room:
-                    s[CONTAINER_KINDS + s[CONTAINERS]] = container
-                    s[CONTAINERS] += 1
-                    s[PREFIX] += width
+                    open_container(w, container, width)
                     mark = width
                 elif act == _ITEM:
                     s[LOOSE] = container
@@ -474,7 +484,7 @@ def _render(
         node += 1
 
 
-@step
+@raw_step
 def _close(w: Writer, page: Page, act: Int, mark: Int) -> None:
     s = w.state
     if act >= _MARK:
@@ -627,8 +637,7 @@ def _end_pre(w: Writer) -> None:
     if s[IS_MARKDOWN]:
         put_newline(w, 1)
         longer = max(s[MAX_RUN] - 2, np.int64(0))
-        for _ in range(3 + longer):
-            put(w, U64(0x60), 1)
+        put_many(w, BACKTICKS, 3 + longer)
         make_room(w, s[FENCE_AT], longer)
 
 

@@ -21,10 +21,9 @@ from tokmill.kernels.htmlattributes import (
     ROLE,
     ROWSPAN,
     find_attribute,
-    hash_of,
     number_of,
 )
-from tokmill.kernels.htmltree import TAGS, TEXT, WHITE, Tree
+from tokmill.kernels.htmltree import TAGS, TEXT, WHITE, Tree, hash_name
 from tokmill.kernels.htmlwriter import MAX_COLUMNS, SPANS, step
 from tokmill.kernels.jit import Bytes, Int, frozen
 
@@ -62,7 +61,7 @@ def columns_of(
     after = np.int64(tree.last[table])
     at, stop = find_attribute(data, np.int64(start[table]), np.int64(end[table]), ROLE)
     if at >= 0:
-        role = hash_of(data, at, stop)
+        role = hash_name(data, at, stop)
         if role == PRESENTATION or role == NO_ROLE:
             return 0, 0
     rows: Int = 0

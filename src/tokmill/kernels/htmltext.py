@@ -23,6 +23,7 @@ from tokmill.kernels.htmlentities import (
     entity_at,
     find_name,
     name_table,
+    space_width,
 )
 from tokmill.kernels.jit import TEXT, Bytes, Int, Offsets, frozen, frozen_text, inlined, kernel
 
@@ -381,7 +382,7 @@ def _tag(
         code: Int = codes[data[at]]
         width: Int = 1
         if code == 0:
-            if _space_width(data, at, end):
+            if space_width(data, at, end):
                 break
             code, width = _folded(data, at, end)
             is_folded |= width == 2
@@ -448,22 +449,6 @@ def _hidden_end(data: Bytes, name: Int, at: Int, end: Int, codes: Bytes) -> Int:
 
 
 @inlined
-def _space_width(data: Bytes, at: Int, end: Int) -> Int:
-    """How many bytes the white space at `at` has, as Unicode knows it; 0 for anything else."""
-    byte = data[at]
-    if byte < 0x80:
-        return 1 if byte == 0x20 or 0x09 <= byte <= 0x0D or 0x1C <= byte <= 0x1F else 0
-    if byte == 0xC2:
-        return 2 if at + 1 < end and (data[at + 1] == 0x85 or data[at + 1] == 0xA0) else 0
-    if byte < 0xE1 or byte > 0xE3 or at + 2 >= end:
-        return 0
-    code = (byte & 0xF) << 12 | (data[at + 1] & 0x3F) << 6 | data[at + 2] & 0x3F
-    if 0x2000 <= code <= 0x200A or code == 0x2028 or code == 0x2029 or code == 0x202F:
-        return 3
-    return 3 if code == 0x1680 or code == 0x205F or code == 0x3000 else 0
-
-
-@inlined
 def _list_start(data: Bytes, at: Int, end: Int, codes: Bytes) -> Int:
     """Of <ol>: N of the first `start=N` among its first characters, else 1."""
     stop, characters = at, len("<ol")
@@ -473,7 +458,7 @@ def _list_start(data: Bytes, at: Int, end: Int, codes: Bytes) -> Int:
             break
         stop += 1
     while at < stop:
-        width = _space_width(data, at, stop)
+        width = space_width(data, at, stop)
         if width:
             i = _spells(data, at + width, stop, _START, 0, _START.size, codes)
             i = _skip_space(data, i, stop)
@@ -494,7 +479,7 @@ def _list_start(data: Bytes, at: Int, end: Int, codes: Bytes) -> Int:
 @inlined
 def _skip_space(data: Bytes, at: Int, end: Int) -> Int:
     while 0 <= at < end:
-        width = _space_width(data, at, end)
+        width = space_width(data, at, end)
         if width == 0:
             break
         at += width
@@ -562,7 +547,7 @@ def _mark(out: Bytes, to: Int, indent: Int, number: Int) -> Int:
 def _has_text(out: Bytes, first: Int, end: Int) -> bool:
     """Is anything but white space there?"""
     while first < end:
-        width = _space_width(out, first, end)
+        width = space_width(out, first, end)
         if width == 0:
             return True
         first += width

@@ -87,20 +87,22 @@ def _traits() -> NDArray[np.uint8]:
 
 TRAITS = frozen(_traits(), np.uint8)
 _SLOTS = 1024
-_FNV, _FNV_PRIME = U64(0xCBF29CE484222325), U64(0x100000001B3)
+# FNV-1a in 64 bits (public domain, Fowler, Noll and Vo): names of tags, attributes and classes, and words.
+FNV, FNV_PRIME = U64(0xCBF29CE484222325), U64(0x100000001B3)
 
 
-def _name_hash(name: bytes) -> int:
-    value = int(_FNV)
-    for byte in name:
-        value = (value ^ byte) * int(_FNV_PRIME) & 0xFFFFFFFFFFFFFFFF
+def name_hash(name: str | bytes) -> int:
+    """Of a name in lower case; `hash_name` in Python."""
+    value = int(FNV)
+    for byte in name.encode() if isinstance(name, str) else name:
+        value = (value ^ byte) * int(FNV_PRIME) & 0xFFFFFFFFFFFFFFFF
     return value
 
 
 def _slots() -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
     hashes, tags = np.zeros(_SLOTS, np.uint64), np.zeros(_SLOTS, np.uint8)
     for name, tag in TAGS.items():
-        value = _name_hash(name.encode())
+        value = name_hash(name)
         slot = value >> 32 & _SLOTS - 1
         while tags[slot]:
             slot = (slot + 1) & _SLOTS - 1
@@ -109,6 +111,12 @@ def _slots() -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
 
 
 _HASHES, _TAG_OF = _slots()
+
+
+def name_table() -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+    """Hashes of the names of tags, and the number of each: what `parse_into` asks."""
+    return _HASHES, _TAG_OF
+
 
 _A, _P, _LI, _UL, _OL, _MENU = (TAGS[name] for name in ["a", "p", "li", "ul", "ol", "menu"])
 _DL, _DT, _DD, _SELECT, _OPTION = (TAGS[name] for name in ["dl", "dt", "dd", "select", "option"])
@@ -136,7 +144,7 @@ def parse(data: Bytes) -> Tree:
     room = 2 * int(np.count_nonzero(data == 0x3C)) + 2
     tag, flags = np.empty(room, np.uint8), np.zeros(room, np.uint8)
     parent, last, start, end = np.empty((4, room), np.int32)
-    nodes = _parse(
+    nodes = parse_into(
         data,
         TRAITS,
         _HASHES,
@@ -156,6 +164,16 @@ def parse(data: Bytes) -> Tree:
 @raw_step
 def is_space(byte: Int) -> bool:
     return bool(byte == 0x20 or (byte >= 0x09 and byte <= 0x0D and byte != 0x0B))
+
+
+@raw_step
+def hash_name(data: Bytes, at: Int, end: Int) -> np.uint64:
+    """Of a name in any case."""
+    value = FNV
+    for k in range(at, end):
+        byte = np.int64(data[k])
+        value = (value ^ U64(byte | 0x20 if byte >= 0x41 and byte <= 0x5A else byte)) * FNV_PRIME
+    return value
 
 
 @raw_step
@@ -200,7 +218,7 @@ def next_attribute(data: Bytes, at: Int, end: Int) -> tuple[Int, Int, Int, Int, 
 
 
 @raw_kernel(lambda: parse(np.frombuffer(b"<p>a", np.uint8)))
-def _parse(
+def parse_into(
     data: Bytes,
     traits: Bytes,
     hashes: NDArray[np.uint64],
@@ -287,14 +305,14 @@ def _parse(
 
         # -- the name, and the end of the tag
         at += 2 if is_end else 1
-        value = _FNV
+        value = FNV
         while at < size:
             byte: Int = data[at]
             if byte == 0x3E or byte == 0x2F or is_space(byte):
                 break
             if byte >= 0x41 and byte <= 0x5A:
                 byte |= 0x20
-            value = (value ^ U64(byte)) * _FNV_PRIME
+            value = (value ^ U64(byte)) * FNV_PRIME
             at += 1
         slot = np.int64(value >> U64(32)) & (_SLOTS - 1)
         name: Int = 0

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from kernels.html_pages import rendered
+from tokmill.kernels.htmlformulas import MAX_LATEX, find_formulas
 from tokmill.kernels.htmlrender import NO_FORMULAS
 from tokmill.kernels.htmltree import parse
-from tokmill.sources.extract.formulas import MAX_LATEX, find_formulas
 
 TEX = '<annotation encoding="application/x-tex">{}</annotation>'
 KATEX = (

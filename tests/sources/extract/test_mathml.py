@@ -5,18 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokmill.kernels.htmltree import TAGS, parse
-from tokmill.sources.extract.mathml import MAX_NODES, latex_of, read_element
+from tokmill.kernels.htmlformulas import find_formulas
+from tokmill.kernels.htmltree import parse
+from tokmill.kernels.mathml import MAX_NODES
 
 X, Y, ONE = "<mi>x</mi>", "<mi>y</mi>", "<mn>1</mn>"
 
 
 def latex(mathml: str) -> str | None:
     data = np.frombuffer(f"<math>{mathml}</math>".encode(), np.uint8)
-    tree = parse(data)
-    (node,) = np.flatnonzero(tree.tag == TAGS["math"]).tolist()
-    element = read_element(data, tree, node)
-    return None if element is None else latex_of(element)
+    formulas = find_formulas(data, parse(data))
+    return formulas.latex.tobytes().decode() if formulas.node.size else None
 
 
 CASES = {

@@ -4,6 +4,5 @@ head         title, date, language, address, licence and robots: what a page say
 dates        dates that machines were meant to read
 commons      Creative Commons licences by the addresses of their deeds
 linkeddata   what JSON-LD says of the page or its article
-formulas   LaTeX from what MathJax, KaTeX, Wikipedia, Sphinx and MathML leave in a page
-mathml     presentation MathML as LaTeX
+attributes   of a start tag
 """

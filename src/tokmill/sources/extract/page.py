@@ -19,10 +19,10 @@ from tokmill.kernels import htmlrender
 from tokmill.kernels.boosting import ONE, score
 from tokmill.kernels.htmlblocks import CHARS, Blocks, count, cut, mark
 from tokmill.kernels.htmlfeatures import NAMES, context, features
+from tokmill.kernels.htmlformulas import find_formulas
 from tokmill.kernels.htmlrender import Formulas, Options
 from tokmill.kernels.htmltree import Tree, parse
 from tokmill.kernels.jit import Bytes, frozen
-from tokmill.sources.extract.formulas import find_formulas
 from tokmill.sources.extract.model import Model, load_model
 
 # The first score as the second trees see it: 1/512, which is what `context` clips to four thousand.

@@ -29,7 +29,7 @@ from tokmill.kernels.boosting import ONE, Trees
 from tokmill.kernels.htmlfeatures import CONTEXT_NAMES, NAMES
 from tokmill.kernels.htmltree import TAGS, TEXT
 from tokmill.kernels.jit import Bytes
-from tokmill.sources.extract.mathml import attributes_of
+from tokmill.sources.extract.attributes import attributes_of
 from tokmill.sources.extract.model import Model, load_model
 from tokmill.sources.extract.page import Page, Verdicts, in_sight
 from tokmill.sources.extract.phrases import GROUPS, group_of, say
