@@ -82,7 +82,7 @@ def test_a_finished_run(tmp_path: Path) -> None:
 
 def test_a_run_at_work_and_then_done(tmp_path: Path) -> None:
     recipe, out = write_corpus(tmp_path), tmp_path / "out"
-    with start(recipe, out, "wait", 2) as child:
+    with start(recipe, out, "wait", 1) as child:
         assert child.stdout is not None
         assert child.stdin is not None
         assert child.stdout.readline() == "waiting\n"

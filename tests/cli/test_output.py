@@ -71,7 +71,7 @@ def test_the_log_file_has_what_was_said_with_times_however_little_was_shown(reci
     told = [line.partition("Z  ")[2] for line in lines]
     assert told[0] == f"tokmill run {recipe} -q --log-file {log}"
     assert [line.split()[1] for line in told if line.startswith("✓")] == [
-        *("ingest/problems", "ingest/notes", "clean/problems", "clean/notes", "dedup", "split")
+        *("ingest/problems", "clean/problems", "ingest/notes", "clean/notes", "dedup", "split")
     ]
     assert re.fullmatch(r"ended after [0-9.]+ s", told[-1])
     again = tokmill("--log-file", log, "run", recipe)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tokmill as mill
@@ -28,6 +28,7 @@ SPELLS = st.lists(
 )
 
 
+@settings(deadline=None, max_examples=50)
 @given(SPELLS)
 def test_the_seconds_of_each_step_are_those_that_a_count_of_moments_finds(
     spells: list[tuple[bool, str, int, int]],

@@ -148,6 +148,7 @@ class ClusterEngine:
         with self._stopping():
             while not self._done:
                 self._hand_out()
+                assert self._running, "nothing was submitted"
                 losses: set[Loss] = set()
                 for handle in self._cluster.wait(list(self._running)):
                     self._take(handle, losses)

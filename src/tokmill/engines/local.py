@@ -132,8 +132,8 @@ class LocalEngine(ClusterEngine):
         if self._used > 1:
             done = super().collect()
         else:
-            perform, task = self._waiting.get()
-            done = _perform_here(perform, task)
+            with self._stopping():
+                done = _perform_here(*self._waiting.get())
         self._bytes -= self._sizes.pop(id(done.task), 0)
         return done
 
@@ -146,7 +146,9 @@ class LocalEngine(ClusterEngine):
         self._bytes = 0
 
     def _tell(self) -> None:
-        if self._is_to_be_told and self._used < self._most:
+        """Where there is little to read; that a step has few tasks says nothing of those after it."""
+        is_little = self._bytes < self._most * self._paying_bytes
+        if self._is_to_be_told and is_little and self._used < self._most:
             self._on_restart(
                 f"{self._used} of {plural(self._most, 'worker')} used: one for each "
                 f"{self._paying_bytes / 1e6:.0f} MB of input, of which there are {self._bytes / 1e6:.1f}"

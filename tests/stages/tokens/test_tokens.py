@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 import tokmill as mill
 from mill import write_recipe
 from tokmill.errors import TokenizerError
-from tokmill.stages.tokens import stage
+from tokmill.tokenizers import load
 from tokmill.tokenizers.fast import Fast
 from written import MegatronFile, load_manifest, load_table
 
@@ -104,9 +104,9 @@ def test_literals_and_a_sample_are_checked_and_counted_alike_without_gigatoken(
     first = load_manifest(out / "tokens")
     assert 3 <= first.counts["checked"] <= 5  # documents 7 and 11, the least hash, and luck
     monkeypatch.setitem(__import__("sys").modules, "gigatoken", None)
-    stage.pinned_tokenizer.cache_clear()
+    load._last_pinned.clear()
     second = load_manifest(milled(tmp_path) / "tokens")
-    stage.pinned_tokenizer.cache_clear()
+    load._last_pinned.clear()
     assert second.counts == first.counts
     assert second.identity == first.identity
 
@@ -136,7 +136,7 @@ def test_one_wrong_id_stops_the_run_and_names_the_document(
         return encoded._replace(ids=ids)
 
     monkeypatch.setattr(Fast, "encode", faulty)
-    stage.pinned_tokenizer.cache_clear()
+    load._last_pinned.clear()
     with pytest.raises(
         TokenizerError,
         match=r"docs document 'doc-11' \(row 11 of shard 00000\): token 1 is \d+ by gigatoken [\d.]+ and "
@@ -147,7 +147,7 @@ def test_one_wrong_id_stops_the_run_and_names_the_document(
 
 
 def test_control_tokens_are_read_when_the_recipe_asks_for_them(tmp_path: Path) -> None:
-    stage.pinned_tokenizer.cache_clear()
+    load._last_pinned.clear()
     out = milled(tmp_path, control=["<|im_start|>", "<|im_end|>"])
     found = documents(out)
     encode = reference(out)
