@@ -257,7 +257,7 @@ def conduct(step: Step[MixtureOptions], upstream: Mapping[str, Artifact]) -> Con
     return Outcome(receipts, sum_counts(receipts), facts)
 
 
-# Hashing ids is two thirds of a mixture, 1.7 µs each, and Python's: tasks of so many share it. Fewer than two
+# Hashing ids is two fifths of a mixture, 1.3 µs each, and Python's: tasks of so many share it. Fewer than two
 # of them are not worth another round of tasks.
 _HASHED_AT_ONCE = 50_000
 
