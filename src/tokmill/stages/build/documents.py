@@ -273,7 +273,7 @@ def id_maps(task: Task[SplitBuildOptions]) -> _Maps:
 
 
 def _map(path: Path, dtype: np.dtype[np.integer]) -> NDArray[np.integer]:
-    """As `map_array` does it, in 20 µs instead of 170: a mixture maps every shard for every batch."""
+    """As `map_array` does it, in 15 µs instead of 88: a mixture maps every shard for every batch."""
     with told_as_unreadable(path):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:

@@ -1,6 +1,7 @@
 """Mixture: which documents are built, and in which order,
 so that every stretch has the shares that were asked for.
 
+shards of a large split ─ hashes of ids, by tasks of their own
 lengths of a split ─ schedule by weight, to the target
     ─┬> order-<split>.parquet           shard, sequence: one row per turn
      └> turns-<split>-00000.parquet …   the same turns, for builds: where the ids begin, how many, whose
@@ -26,7 +27,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -36,18 +37,23 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 from msgspec.structs import asdict
+from msgspec.structs import replace as replace_fields
 from numpy.typing import NDArray
 
-from tokmill.artifacts.manifest import FileEntry, Json, sum_counts
+from tokmill.artifacts.manifest import FileEntry, Json, Receipt, file_entry, sum_counts
 from tokmill.artifacts.step import (
     Artifact,
     Conduct,
+    Input,
     Made,
     Outcome,
     Stage,
     Step,
     Task,
     TaskFunction,
+    TaskOptions,
+    tables_of,
+    usable_receipts,
     write_shard_table,
 )
 from tokmill.kernels.mixing import mark_shuffle
@@ -78,6 +84,7 @@ from tokmill.stages.external import open_table, sort_tables
 from tokmill.stages.sampling import HashSplit, SplitOptions
 from tokmill.stages.tokens.stage import shards_of_split
 from tokmill.stages.warnings import tell
+from tokmill.storage.disk import commit_bytes, load_array
 from tokmill.storage.tables import id_hashes, load_table
 
 # A document on its way through the mixture: where it lies, and what a build will ask for.
@@ -109,9 +116,15 @@ class SourceStream:
     """The documents of the shards of one source: their numbers, and where their lengths are."""
 
     def __init__(
-        self, name: str, domain: str, shards: list[tuple[int, Path]], options: StreamOptions
+        self,
+        name: str,
+        domain: str,
+        shards: list[tuple[int, Path]],
+        options: StreamOptions,
+        hashes: Mapping[int, Path] | None = None,
     ) -> None:
-        self._name, self._shards, self._options = name, shards, options
+        """`hashes`: those of the ids of each shard, where they were made before."""
+        self._name, self._shards, self._options, self._hashes = name, shards, options, hashes or {}
         self.documents = tokens = longest = 0
         for _, path in shards:
             lengths = np.asarray(load_table(path, ["tokens"]).column("tokens"))
@@ -157,8 +170,8 @@ class SourceStream:
 
         def marked() -> Iterator[Any]:
             first = 0
-            for table in self._tables():
-                identities = id_hashes(table.column("doc_id"))
+            for (number, _), table in zip(self._shards, self._tables(), strict=True):
+                identities = self._identities(number, table)
                 marks = mark_shuffle(identities, key, first, self.documents)
                 first += table.num_rows
                 yield table.append_column(_MARK, pa.array(marks))
@@ -166,6 +179,12 @@ class SourceStream:
         memory = _MERGE_ROWS // self._options.sources
         for table in sort_tables(marked(), "mark", self.documents, self._options.directory, memory):
             yield table.drop_columns(["mark"])
+
+    def _identities(self, number: int, table: Any) -> NDArray[np.uint64]:
+        path = self._hashes.get(number)
+        if path is None:
+            return id_hashes(table.column("doc_id"))
+        return load_array(path, "<u8").astype(np.uint64)
 
     def _tables(self) -> Iterator[Any]:
         for number, path in self._shards:
@@ -214,7 +233,7 @@ def conduct(step: Step[MixtureOptions], upstream: Mapping[str, Artifact]) -> Con
     splits = upstream["tokens"].manifest.facts["splits"]
     mixed = splits[:1] if options.held_out == "whole" else splits
     targets = _targets(options, mixed, upstream)
-    tasks = []
+    tasks: list[Task] = []
     for split in mixed:
         shards = shards_of_split(upstream, split)
         if not shards or targets.get(split) == 0:
@@ -229,13 +248,84 @@ def conduct(step: Step[MixtureOptions], upstream: Mapping[str, Artifact]) -> Con
         tasks.append(
             Task(function="mixture", key=split, options=own, inputs=inputs, directory=str(step.directory))
         )
-    receipts = yield tasks
+    receipts = yield from _perform_mixtures(step, tasks)
     facts: Json = {"splits": {receipt.key: receipt.facts for receipt in receipts}}
     limit = limit_of_mixture(options, facts["splits"].get(splits[0]))
     if limit is not None and limit.is_starved:
         facts["warnings"] = [f"{limit}; {STARVED}"]
         tell(step.name, facts["warnings"])
     return Outcome(receipts, sum_counts(receipts), facts)
+
+
+# Hashing ids is two fifths of a mixture, 1.3 µs each, and Python's: tasks of so many share it. Fewer than two
+# of them are not worth another round of tasks.
+_HASHED_AT_ONCE = 50_000
+
+
+def _perform_mixtures(
+    step: Step[MixtureOptions], wholes: list[Task]
+) -> Generator[list[Task], list[Receipt], list[Receipt]]:
+    """The receipts of these tasks; of large ones, ids are hashed before, by tasks of their own."""
+    large = [whole for whole in wholes if _is_large(whole, step.options)]
+    done = usable_receipts(step.directory, [whole.fingerprint for whole in large])
+    hashing = [_hash_tasks(whole) for whole in large if whole.fingerprint not in done]
+    hashes = {}
+    if hashing:
+        made = iter((yield [task for tasks in hashing for task in tasks]))
+        for tasks in hashing:
+            own = list(itertools.islice(made, len(tasks)))
+            hashes[tasks[0].key.partition(".")[0]] = tables_of(step, own, _HASHES)
+    asked = [
+        replace_fields(whole, inputs=[*whole.inputs, *hashes.get(whole.key, [])])
+        for whole in wholes
+        if whole.fingerprint not in done
+    ]
+    found = {receipt.key: receipt for receipt in (yield asked)} if asked else {}
+    # the order is that of the ids, whoever hashed them
+    return [
+        done.get(whole.fingerprint) or replace_fields(found[whole.key], fingerprint=whole.fingerprint)
+        for whole in wholes
+    ]
+
+
+_HASHES = "hashes"
+
+
+def _is_large(whole: Task, options: MixtureOptions) -> bool:
+    return options.order == "shuffle" and sum(item.rows for item in whole.inputs) >= 2 * _HASHED_AT_ONCE
+
+
+def _hash_tasks(whole: Task) -> list[Task]:
+    """Of whole shards, in their order."""
+    groups: list[list[Input]] = [[]]
+    for item in whole.inputs:
+        if sum(one.rows for one in groups[-1]) >= _HASHED_AT_ONCE:
+            groups.append([])
+        groups[-1].append(item)
+    return [
+        replace_fields(
+            whole,
+            function="mixture.ids",
+            key=f"{whole.key}.ids-{number:05d}",
+            options=HashOptions(),
+            inputs=inputs,
+        )
+        for number, inputs in enumerate(groups)
+    ]
+
+
+class HashOptions(TaskOptions, frozen=True, kw_only=True):
+    """Nothing but the ids decides."""
+
+
+def perform_ids(task: Task[HashOptions]) -> Made:
+    files = []
+    for number, path in enumerate(task.paths("lengths")):
+        hashes = id_hashes(load_table(path, ["doc_id"]).column("doc_id"))
+        name = f"{task.key}-{number:05d}.bin"
+        written = commit_bytes(Path(task.directory) / name, hashes.astype("<u8"))
+        files.append(file_entry(name, _HASHES, written, rows=len(hashes)))
+    return Made(files, {})
 
 
 def limit_of_mixture(options: MixtureOptions, facts: Json | None) -> Limit | None:
@@ -289,7 +379,12 @@ def _streams(task: Task[SplitMixtureOptions]) -> list[SourceStream]:
         by_source.setdefault(source, []).append((number, path))
     unit: Unit = options.target[0] if options.target is not None else "tokens"
     shared = StreamOptions(options.order, options.seed, unit, Path(task.directory), len(by_source))
-    return [SourceStream(name, options.domain_of[name], shards, shared) for name, shards in by_source.items()]
+    numbers = [number for number, _ in options.shards]
+    hashes = dict(zip(numbers, task.paths(_HASHES), strict=True)) if task.paths(_HASHES) else {}
+    return [
+        SourceStream(name, options.domain_of[name], shards, shared, hashes)
+        for name, shards in by_source.items()
+    ]
 
 
 def _taken(streams: list[SourceStream], turns: TurnBatch) -> Any:
@@ -402,5 +497,8 @@ STAGE = Stage(
     "mixture",
     MixtureOptions,
     conduct,
-    {"mixture": TaskFunction(SplitMixtureOptions, perform_mixture)},
+    {
+        "mixture": TaskFunction(SplitMixtureOptions, perform_mixture),
+        "mixture.ids": TaskFunction(HashOptions, perform_ids),
+    },
 )

@@ -165,8 +165,8 @@ class SplitTokens:
         return int(self.tokenizer["eos_id"])
 
 
-# Copies that are made while one is hashed and written. In the order of a mixture a copy takes 1.7 ns a token,
-# most of it for the first touch of pages; SHA-256 takes 1.1 where a processor has instructions for it.
+# Copies that are made while one is hashed and written. In the order of a mixture a copy takes 2.3 ns a token,
+# most of it for the first touch of pages; SHA-256 of two bytes takes 1.9 at 1,050 MB/s.
 _AHEAD = 2
 
 
