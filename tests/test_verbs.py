@@ -225,8 +225,8 @@ ELSEWHERE = {
     "materialize hub": "needs a hub: tests/hub",
     "hub configs": "needs a hub: tests/hub",
 }
-# Of the moment, and not of the result.
-MOMENTARY = {"seconds", "created_at", "environment", "seal", "last_sign_seconds", "machine"}
+# Of the moment, and not of the result; a copy of a run has files where its cache had links.
+MOMENTARY = {"seconds", "created_at", "environment", "seal", "last_sign_seconds", "machine", "cache_bytes"}
 WRITING = {
     *(
         "recipe init",

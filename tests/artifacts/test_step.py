@@ -218,6 +218,6 @@ def test_options_that_went_through_another_process_have_the_same_fingerprint(tmp
     here = Task(
         function="f", key="k", options=SpelledOptions(table="matches"), inputs=[], directory=str(tmp_path)
     )
-    there = pickle.loads(pickle.dumps(here))
+    there = pickle.loads(pickle.dumps(here))  # noqa: S301 - as a pool hands it over
     assert there.options.table is not SpelledOptions.__struct_defaults__[0]
     assert there.fingerprint == here.fingerprint

@@ -171,8 +171,12 @@ class Disk:
 
     def clear(self) -> None:
         shutil.rmtree(self.out, ignore_errors=True)
+        shutil.rmtree(
+            f"{self.out}.cache", ignore_errors=True
+        )  # or the calls would not be those of a first run
         if self._before is not None:
             shutil.copytree(self._before, self.out)
+            shutil.copytree(f"{self._before}.cache", f"{self.out}.cache")
 
     def close(self) -> None:
         assert self._server.stdin is not None

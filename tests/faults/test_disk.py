@@ -111,12 +111,13 @@ def _of_an_error(disk: Disk, ended: Ended) -> str:
 
 def _of_a_success(disk: Disk, ended: Ended) -> str:
     """Only what no byte depends on may fail unseen: the journal, the end of the note beside the lock,
-    and a first write of that note that Python's own file object has completed."""
+    a first write of that note that Python's own file object has completed, and the cache beside the run."""
     failed = [call for call in ended.calls if call.result != "ok"]
     strangers = [
         call
         for call in failed
         if not call.path.endswith(("journal.json", "/.lock")) and not _is_note_completed(call)
+        if f"{disk.out}.cache/" not in f"{call.path}/ {call.target}/"
     ]
     if strangers:
         return f"no error for {strangers}"

@@ -106,8 +106,7 @@ def entry_name(documents_sha256: str, how: Any) -> str:
 
 def sweep_texts(directory: Path, documents: Iterable[str]) -> None:
     """Entries of shards with other documents than these (their digests) go."""
-    present = {sha256[:_TEXTS_CHARS] for sha256 in documents}
-    _remove(path for path in _entries(directory) if path.name.partition("-")[0] not in present)
+    _remove(unknown_texts(directory, documents))
 
 
 def sweep_table(directory: Path, table: str, names: Collection[str]) -> None:
@@ -124,7 +123,7 @@ def unknown_texts(directory: Path, documents: Iterable[str]) -> list[Path]:
 
 def discard_cache(out: Path, step: str) -> None:
     """Of a step that the run no longer has."""
-    _remove([cache_directory(out) / step])
+    _remove(sorted(cache_directory(out).glob(f"{step}*")))
 
 
 def _entries(directory: Path) -> list[Path]:

@@ -28,6 +28,7 @@ import numpy as np
 
 from tokmill.adhoc.single_steps import DECISIONS
 from tokmill.adhoc.subset import MANIFEST_NAME, META_NAME
+from tokmill.artifacts.cache import cache_directory, unknown_texts
 from tokmill.artifacts.manifest import (
     FileEntry,
     Json,
@@ -217,6 +218,21 @@ def find_forgotten(root: Path, artifacts: Mapping[str, Artifact]) -> Iterator[Pr
             found = _count_forgotten(artifact.path(entry), entry, gone, sources, source)
             if found:
                 yield Problem(f"{name}/{entry.path}", _FORGOTTEN[entry.table].format(found))
+    yield from _forgotten_in_cache(root, artifacts)
+
+
+def _forgotten_in_cache(root: Path, artifacts: Mapping[str, Artifact]) -> Iterator[Problem]:
+    """What is kept beside the run is of shards that it has: those that held the documents are others now."""
+    documents = [
+        entry.content_sha256
+        for artifact in artifacts.values()
+        for entry in artifact.manifest.entries("documents")
+    ]
+    for step in ("dedup", "tokens"):
+        for path in unknown_texts(cache_directory(root.resolve()) / step, documents):
+            yield Problem(
+                f"{path.parents[1].name}/{step}/{path.name}", "is of a shard that the run no longer has"
+            )
 
 
 def _forgotten_texts(name: str, artifact: Artifact, gone: Mapping[str, Forgotten]) -> Iterator[Problem]:

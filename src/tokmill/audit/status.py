@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import psutil
 import pyarrow as pa
 
+from tokmill.artifacts.cache import cache_bytes
 from tokmill.artifacts.manifest import RECEIPTS, Json, available_cores, package_version
 from tokmill.artifacts.progress import Journal, Progress, Silence, load_journal
 from tokmill.artifacts.step import open_artifact
@@ -62,6 +63,7 @@ class Status(NamedTuple):
     holder: str | None  # process, host and time of the run at work
     error: Json | None
     said: list[str]
+    cache_bytes: int = 0  # that the cache beside the run takes
 
     @property
     def ok(self) -> bool:
@@ -115,6 +117,7 @@ def status(directory: str | Path) -> Status:
         holder=str(holder) if holder is not None else None,
         error=dict(journal.error) if journal is not None and journal.error is not None else None,
         said=list(journal.said) if journal is not None else [],
+        cache_bytes=cache_bytes(directory.resolve()),
     )
 
 

@@ -156,6 +156,8 @@ def _render_status(found: Status) -> None:
             f"{found.shards_per_second:.3g} shards/s; the running steps need about "
             f"{_time(found.seconds_left)} more"
         )
+    if found.cache_bytes:
+        out.print(f"[dim]{decimal(found.cache_bytes)} in the cache beside it, for the next run[/]")
     if found.holder is not None:
         out.print(f"[dim]{escape(found.holder)}[/]")
     if found.error is not None:
@@ -249,8 +251,9 @@ def _render_fetched(result: Fetched) -> None:
 @click.option("--delete", is_flag=True, help="Free it [default: only say what can go].")
 @verb
 def gc_command(as_json: bool, **options: Any) -> None:
-    """Say what the run in DIRECTORY can do without: steps as they were before (run --keep-previous), and what
-    commands that were cut short left. Nothing of the finished run is among it."""
+    """Say what the run in DIRECTORY can do without: steps as they were before (run --keep-previous), the
+    cache that makes the next run cheaper, and what commands that were cut short left. Nothing of the finished
+    run is among it."""
     answer(tokmill.gc(**options), as_json, _render_collected)
 
 

@@ -3,6 +3,7 @@ steps as they were before, and what commands that were cut short left.
 
     <out>.previous/<step>/<fingerprint>/     kept by `run --keep-previous`; freed are bytes that have no other
                                              name
+    <out>.cache/                             what the next run need not compute again
     .tmp-*  .work                            left by a command that was killed
 
 Nothing that the finished run consists of is ever among it;
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from tokmill.artifacts.cache import cache_bytes, cache_directory, prepare_cache
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.previous import list_previous, own_bytes, previous_directory, remove_previous
 from tokmill.errors import StorageError
@@ -53,11 +55,12 @@ def gc(directory: str | Path, *, delete: bool = False) -> Collected:
     if not out.is_dir() and not previous_directory(out).is_dir():
         raise StorageError("no such directory", where=str(out), next="give the directory of a run")
     if not delete:
-        return Collected(out, _leftovers(out) + _previous(out), False)
+        return Collected(out, _leftovers(out) + _previous(out) + _cache(out), False)
     with open_lease(out):
-        found = _leftovers(out) + _previous(out)
+        found = _leftovers(out) + _previous(out) + _cache(out)
         for kept in list_previous(out):
             remove_previous(kept)
+        prepare_cache(out, lean=True)
         for item in _leftovers(out):
             _remove(Path(item.path))
     return Collected(out, found, True)
@@ -68,6 +71,11 @@ def _previous(out: Path) -> list[Garbage]:
         Garbage(f"{kept.step} of {kept.created_at[:16].replace('T', ' ')}", str(kept.directory), kept.bytes)
         for kept in list_previous(out)
     ]
+
+
+def _cache(out: Path) -> list[Garbage]:
+    size = cache_bytes(out)
+    return [Garbage("makes the next run cheaper", str(cache_directory(out)), size)] if size else []
 
 
 def _leftovers(out: Path) -> list[Garbage]:

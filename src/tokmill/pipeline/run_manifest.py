@@ -41,6 +41,7 @@ from tokmill.artifacts.manifest import (
 from tokmill.artifacts.previous import find_previous, set_aside
 from tokmill.artifacts.step import UNKNOWN, Artifact, Step, discard, has_all_files, open_artifact
 from tokmill.artifacts.tombstones import FORGOTTEN_FILE, PENDING_FILE, forgotten_facts
+from tokmill.clean.examine import CleanOptions
 from tokmill.clean.license_policy import LicenseTotals, attribution
 from tokmill.errors import OutOfMemory, StorageError, TokmillError
 from tokmill.stages.build.contents import Contents, load_contents
@@ -129,6 +130,12 @@ def step_inputs(step: Step, upstream: Mapping[str, Artifact]) -> dict[str, str]:
     sources = [name.removeprefix("ingest/") for name in step.needs if name.startswith("ingest/")]
     if len(sources) > 1:
         inputs[_ORDER] = ", ".join(sources)
+    # `keep: best` goes by how far a document is from being dropped: a bound that moves and drops nobody
+    # leaves the content of a clean step as it was, and changes who is kept.
+    if step.kind == "dedup" and step.options.keep == "best":
+        for name in (name for name in step.needs if name.startswith("clean/")):
+            rules = upstream[name].manifest.options(CleanOptions).sieve.rules
+            inputs[f"rules of {name}"] = fingerprint_of(msgspec.to_builtins(rules))
     return inputs
 
 
