@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from tokmill.kernels.htmlattributes import CLASS, MAX_TAG, find_attribute, find_in_tag
 from tokmill.kernels.htmlentities import html_entities, space_width
-from tokmill.kernels.htmlmarks import marked_nodes
-from tokmill.kernels.htmlrender import NO_FORMULAS, Formulas
+from tokmill.kernels.htmlmarks import NO_FORMULAS, Formulas, marked_nodes
 from tokmill.kernels.htmltree import (
     FNV,
     FNV_PRIME,
@@ -262,8 +261,6 @@ def _begins_kind(data: Bytes, at: Int, end: Int, texts: NDArray[np.uint8], text:
 @step
 def _around(search: _Search, data: Bytes, tree: Tree, node: Int) -> Int:
     """What a tag says of the formulas in it, looked up once."""
-    if search.around[node]:
-        return np.int64(search.around[node])
     start = np.int64(tree.start[node])
     end = min(np.int64(tree.end[node]), start + MAX_TAG)
     bits = _classes(search, data, start, end)
@@ -289,7 +286,9 @@ def _outermost(search: _Search, data: Bytes, tree: Tree, node: Int, after: Int) 
     for _ in range(_MAX_ABOVE):
         if above < max(after, np.int64(1)):
             break
-        known = _around(search, data, tree, above)
+        known = np.int64(search.around[above])
+        if known == 0:
+            known = _around(search, data, tree, above)
         if known & _AROUND:
             outermost = above
             is_display = is_display or known & _IS_SHOWN != 0
@@ -384,7 +383,7 @@ def _unstyled(text: Bytes, at: Int, end: Int, texts: NDArray[np.uint8]) -> tuple
     return at, end
 
 
-@raw_step
+@step
 def _clean(text: Bytes, size: Int, out: Bytes, is_display: bool, texts: NDArray[np.uint8]) -> Int:
     """Without comments and empty lines, and on one line unless it is displayed."""
     at, end = _strip(text, np.int64(0), size)
@@ -464,10 +463,12 @@ def _value(page: Page, at: Int, end: Int, out: Bytes) -> Int:
     return size if size < MAX_BYTES else np.int64(-1)
 
 
-@raw_step
-def _math(page: Page, tree: Tree, node: Int, search: _Search, tables: Tables, work: Work) -> Int:
+@step
+def _math(
+    page: Page, tree: Tree, node: Int, texts: NDArray[np.uint8], tables: Tables, work: Work
+) -> Int:
     """The LaTeX of a <math> into `out`; -1 where it has none."""
-    data, texts, last = page.data, search.texts, np.int64(tree.last[node])
+    data, last = page.data, np.int64(tree.last[node])
     annotations = 0
     for k in range(node, last):
         if tree.tag[k] == _ANNOTATION and annotations < _MAX_ANNOTATIONS:
@@ -539,7 +540,7 @@ def _find(
         is_display = False
         if kind == _MATH:
             until = last
-            size = _math(page, tree, node, search, tables, work)
+            size = _math(page, tree, node, texts, tables, work)
             if size < 0:
                 continue
             if end - start > _PLAIN_TAG:
@@ -569,8 +570,11 @@ def _find(
                 where, is_shown = _outermost(search, data, tree, node, after)
                 above = np.int64(tree.parent[node])
                 is_display = is_shown or bits & _DISPLAY != 0
-                if above > 0 and tag[above] == _DIV and _around(search, data, tree, above) & _MATH_CLASS:
-                    is_display = True
+                if above > 0 and tag[above] == _DIV:
+                    known = np.int64(search.around[above])
+                    if known == 0:
+                        known = _around(search, data, tree, above)
+                    is_display = is_display or known & _MATH_CLASS != 0
         else:
             bits = _classes(search, data, start, min(end, start + MAX_TAG))
             if bits & _PREVIEW:

@@ -370,7 +370,7 @@ def _copy(out: Bytes, to: Int, data: Bytes, at: Int, end: Int) -> Int:
     return to + (end - at)
 
 
-@step
+@raw_step
 def _put_piece(out: Bytes, to: Int, tables: Tables, piece: Int) -> Int:
     at = np.int64(tables.pieces[piece, 0])
     return _copy(out, to, tables.text, at, at + np.int64(tables.pieces[piece, 1]))
@@ -383,7 +383,9 @@ def _put_byte(out: Bytes, to: Int, byte: Int) -> Int:
 
 
 @step
-def _put_characters(out: Bytes, to: Int, text: Bytes, end: Int, tables: Tables) -> Int:
+def _put_characters(
+    out: Bytes, to: Int, text: Bytes, end: Int, commands: Bytes, characters: NDArray[np.int32]
+) -> Int:
     """With commands for them, and a space where one would run into a letter."""
     at: Int = 0
     after_command = False
@@ -393,26 +395,26 @@ def _put_characters(out: Bytes, to: Int, text: Bytes, end: Int, tables: Tables) 
         if code >= 128:
             row = -1
             low: Int = 128
-            high: Int = tables.characters.shape[0]
+            high: Int = characters.shape[0]
             while low < high:
                 middle = (low + high) >> 1
-                if tables.characters[middle, 0] < code:
+                if characters[middle, 0] < code:
                     low = middle + 1
                 else:
                     high = middle
-            if low < tables.characters.shape[0] and tables.characters[low, 0] == code:
+            if low < characters.shape[0] and characters[low, 0] == code:
                 row = low
         if row < 0:
             to = _copy(out, to, text, at, at + width)
             after_command = False
         else:
-            size = np.int64(tables.characters[row, 2])
-            flags = np.int64(tables.characters[row, 3])
+            size = np.int64(characters[row, 2])
+            flags = np.int64(characters[row, 3])
             if size:
                 if after_command and flags & _BEGINS:
                     to = _put_byte(out, to, 0x20)
-                first = np.int64(tables.characters[row, 1])
-                to = _copy(out, to, tables.text, first, first + size)
+                first = np.int64(characters[row, 1])
+                to = _copy(out, to, commands, first, first + size)
                 after_command = flags & _ENDS != 0
         at += width
     return to
@@ -687,7 +689,7 @@ def _token(page: Page, tree: Tree, node: Int, kind: Int, tables: Tables, work: W
             to = _put_byte(out, to, 0x22)
         return _put_byte(out, to, 0x7D)
     if kind != _MI and kind != _MN and kind != _MO:
-        return _put_characters(out, to, spare, end, tables)
+        return _put_characters(out, to, spare, end, tables.text, tables.characters)
     is_word = is_ascii = True
     for k in range(end):
         is_word = is_word and _is_letter(np.int64(spare[k]))
@@ -709,7 +711,7 @@ def _token(page: Page, tree: Tree, node: Int, kind: Int, tables: Tables, work: W
         piece = _P_OPERATOR
     if piece >= 0:
         to = _put_piece(out, to, tables, piece)
-    to = _put_characters(out, to, spare, end, tables)
+    to = _put_characters(out, to, spare, end, tables.text, tables.characters)
     if piece >= 0:
         to = _put_byte(out, to, 0x7D)
     return to
@@ -869,7 +871,7 @@ def _close(page: Page, tree: Tree, top: Int, marks: Int, tables: Tables, work: W
         at, end = _attribute(page.data, tree, frames[_NODE, top], _CLOSE)
         spare[0] = 0x29
         size = np.int64(1) if at < 0 else unescape(page, at, end, spare, np.int64(0), np.int64(MAX_BYTES))
-        to = _put_characters(out, to, spare, size, tables)
+        to = _put_characters(out, to, spare, size, tables.text, tables.characters)
         to = _join(frames, top, out, first, to)
     elif mode == _MULTI:
         size = _copy(spare, np.int64(0), out, start, to)
@@ -921,7 +923,11 @@ def write_latex(page: Page, tree: Tree, root: Int, tables: Tables, work: Work) -
             mode = frames[_MODE, top]
             if position >= frames[_END, top]:
                 start = frames[_START, top]
-                to = _close(page, tree, top, marks, tables, work, to)
+                if mode == _ROW or mode == _TR:  # a call takes as long as the rest of a small formula
+                    for _ in range(frames[_CLOSERS, top]):
+                        to = _put_byte(out, to, 0x7D)
+                else:
+                    to = _close(page, tree, top, marks, tables, work, to)
                 position, marks = frames[_AFTER, top], frames[_MARKS, top]
                 top -= 1
                 if top < 0:
@@ -935,7 +941,7 @@ def write_latex(page: Page, tree: Tree, root: Int, tables: Tables, work: Work) -
                         page, np.int64(tree.start[position]), np.int64(tree.end[position]), spare, np.int64(0),
                         np.int64(MAX_BYTES),
                     )  # fmt: skip
-                    to = _put_characters(out, to, spare, _strip(spare, size), tables)
+                    to = _put_characters(out, to, spare, _strip(spare, size), tables.text, tables.characters)
                     to = _join(frames, top, out, start, to)
                 position += 1
                 continue
@@ -977,7 +983,7 @@ def write_latex(page: Page, tree: Tree, root: Int, tables: Tables, work: Work) -
                     start = to
                     place = frames[_MARKS, top] + min(number, frames[_EXTRA, top]) - 1
                     size = put_code(spare, np.int64(0), places[place])
-                    to = _put_characters(out, to, spare, size, tables)
+                    to = _put_characters(out, to, spare, size, tables.text, tables.characters)
                     to = _put_byte(out, to, 0x20)
                     to = _join(frames, top, out, start, to)
             elif mode == _MULTI:
@@ -1162,7 +1168,7 @@ def _open_fenced(
         if environment >= 0:
             return only, environment, to
     first = to
-    to = _put_characters(out, to, spare, size, tables)
+    to = _put_characters(out, to, spare, size, tables.text, tables.characters)
     to = _join(work.frames, top, out, first, to)
     at, end = _attribute(data, tree, node, _SEPARATORS)
     spare[0] = 0x2C
