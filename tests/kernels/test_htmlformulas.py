@@ -1,4 +1,4 @@
-"""Formulas found and written a second way: the readable twins of the kernels, over pages that nobody wrote."""
+"""Formulas found and written a second way: the readable twins of the kernels, on pages that nobody wrote."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from tokmill.kernels.htmlformulas import find_formulas
 from tokmill.kernels.htmlmarks import Formulas
 from tokmill.kernels.htmltree import parse
 
-NAMES = """
-mi mn mo mtext ms mrow mstyle mfrac msqrt mroot msub msup msubsup munder mover munderover mmultiscripts mtable mtr
-mlabeledtr mtd mfenced menclose mspace mphantom semantics maction annotation annotation-xml none mprescripts merror
-mpadded foo m:mi m:mrow
-""".split()  # noqa: SIM905
+NAME_LIST = """
+mi mn mo mtext ms mrow mstyle mfrac msqrt mroot msub msup msubsup munder mover munderover mmultiscripts mtable
+mtr mlabeledtr mtd mfenced menclose mspace mphantom semantics maction annotation annotation-xml none merror
+mprescripts mpadded foo m:mi m:mrow
+"""
+NAMES = NAME_LIST.split()
+TEXT_LIST = "x ab sin α ∑ ( ) [ { } | 1 3.14 % _ ^ ~ ¯ ‾ → ′ ' '' \\ é 𝐀 ℝ ⏟ lim ∬ $ # ∦ - 𝑥 ℓ ϕ 漢字"
 TEXTS = [
-    *"x ab sin α ∑ ( ) [ { } | 1 3.14 % _ ^ ~ ¯ ‾ → ′ ' '' \\ é 𝐀 ℝ ⏟ lim ∬ $ # ∦ - 𝑥 ℓ ϕ 漢字".split(),
+    *TEXT_LIST.split(),
     *[" ", "  a  b ", "&alpha;", "&lt;", "&nbsp;", "\u0304", "a\nb", "\u2009", "\u2061", "&amp;", "&#x2211;"],
 ]
 ATTRIBUTES = [
@@ -72,10 +74,10 @@ def formula(source: random.Random) -> str:
     return pick(
         [
             f'<script type="{pick(kinds)}">{tex}</script>',
-            f"<script type='math/mml'><math{pick(['', ' display=block'])}>{mathml(source, 2)}</math></script>",
+            f"<script type=math/mml><math{pick(['', ' display=block'])}>{mathml(source, 2)}</math></script>",
             f"<img class='{pick(images)}' alt='{tex}'>",
             f"<span class='{pick(classes)}'>{tex}</span>",
-            f"<math><semantics><annotation encoding='{pick(['TeX', 'MathML'])}'>{tex}</annotation></semantics></math>",
+            f"<math><annotation encoding='{pick(['TeX', 'MathML'])}'>{tex}</annotation></math>",
             f"<math>{mathml(source, 1)}</math>",
             f"<math class=ltx_Math alttext='{tex}'>{mathml(source, 3)}</math>",
             f"<span class=MathJax>{tex}</span>{pick([' ', ''])}<script type=math/tex>{tex}</script>",

@@ -19,8 +19,7 @@ from html import unescape
 import numpy as np
 
 from sources.extract.slow_mathml import attributes_of, latex_of, read_element, words
-from tokmill.kernels.htmlmarks import marked_nodes
-from tokmill.kernels.htmlmarks import NO_FORMULAS, Formulas
+from tokmill.kernels.htmlmarks import NO_FORMULAS, Formulas, marked_nodes
 from tokmill.kernels.htmltree import TAGS, TEXT, WHITE, Tree, parse
 from tokmill.kernels.jit import Bytes, frozen
 
