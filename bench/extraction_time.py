@@ -2,8 +2,10 @@
 
     python bench/extraction_time.py [NAME ...]
 
-    page ─┬─ parse ─ formulas and blocks ─ judge ─ render ─> ms of each, ms per MB, best of three
-          └─ once more in a process of its own ────────────> MB of memory per MB of page
+    page ─┬─ parse ─ head ─ formulas and blocks ─ judge ─ render ─> ms of each, ms per MB, best of three
+          └─ once more in a process of its own ───────────────────> MB of memory per MB of page
+
+Names that begin with "mixture" are of random pieces, the same for a seed.
 
 The bar is 50 ms per MB of page: a web archive with nothing else in it is then read at 20 MB/s and core.
 """
@@ -12,16 +14,38 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import random
 import resource
 import time
 from collections.abc import Callable
 
+from tokmill.kernels.htmltree import TAGS
 from tokmill.sources.extract import page as pages
+from tokmill.sources.extract.head import read_head
 
 BAR_MS = 50
 MEGABYTE = 1_000_000
 
 _WORDS = "Some words of a text that goes on, as texts do. "
+_JSON = "<script type=application/ld+json>"
+_QUOTES, _ITEMS = "<blockquote>" * 12, "<ul><li>" * 12
+_TAGS = [f"<{name}>" for name in sorted(TAGS)]
+_PIECES = """
+<p> <b> </b> <a> <a\thref=x> </a> <li> <ul> </ul> <ol> <td> <tr> <table> </table> <br> <h2> <pre> </pre>
+<code> <blockquote> </blockquote> <div> </div> <dt> <dd> <hr> <q> <sub>2</sub> <span> <button> a & &lt; ` | $
+"""
+_CELLS = "<table> <tr> <td> <td\tcolspan=3> <td\trowspan=9> <th> a | </table> <b> <p>"
+_FORMULAS = """
+<math> </math> <mi>x</mi> <mrow> </mrow> <mo>(</mo> <mfrac> <msup> <span\tclass=math> \\( \\) </span> $$
+<img\tclass=tex\talt=a> <annotation\tencoding=tex> </annotation> a
+"""
+
+
+def _mixture(pieces: list[str], seed: int) -> str:
+    source = random.Random(seed)
+    return "".join(source.choices(pieces, k=MEGABYTE * len(pieces) // len("".join(pieces))))
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "prose": lambda: f"<p>{_WORDS * 20}</p>\n" * 1100,
     "paragraphs": lambda: "<p>a" * 250_000,
@@ -83,6 +107,52 @@ PAGES: dict[str, Callable[[], str]] = {
     "drawings": lambda: "<svg><path d=x /></svg>" * 50_000,
     "NUL": lambda: "\0" * MEGABYTE + "<p>a",
     "buttons": lambda: "<button>a" * 120_000,
+    "small tables": lambda: "<table><tr><th>a<th>b<tr><td>c<td>d</table>" * 25_000,
+    "rows of two": lambda: "<table>" + "<tr><th>a<td>b" * 70_000,
+    "spans of two": lambda: "<table>" + "<tr><td colspan=2>a<td>b" * 45_000,
+    "pipes": lambda: "<table>" + "<tr><td>|||||||<td>|" * 45_000,
+    "numbered": lambda: "<ol>" + "<li>a" * 200_000,
+    "nested numbers": lambda: "<ol><li>a" * 110_000,
+    "paragraphs of items": lambda: "<ul><li><p>a" * 80_000,
+    "paragraphs in quotes": lambda: _QUOTES + "<p>a" * 250_000,
+    "pre in quotes": lambda: _QUOTES + "<pre>" + "a\n" * 500_000,
+    "empty lines in quotes": lambda: _QUOTES + "<pre>" + "a\n\n\n\n" * 200_000,
+    "pre in items": lambda: _ITEMS + "<pre>" + "a\n" * 500_000,
+    "line breaks in items": lambda: _ITEMS + "a<br>" * 200_000,
+    "rules": lambda: "<hr>a" * 200_000,
+    "links of a letter": lambda: "<a>a" * 250_000,
+    "deep paragraphs": lambda: "<title>a b</title><h1>a b</h1>" + "<div>" * 500 + "<p>a" * 250_000,
+    "deep emphasis": lambda: "<b>" * 500 + "<p>a" * 250_000,
+    "deep inline": lambda: ("<b><i><u><s><code>" * 90 + "a" + "</code></s></u></i></b>" * 90) * 250,
+    "backticks": lambda: "<pre>````</pre>" * 70_000,
+    "a code of backticks": lambda: "<code>" + "`a" * 500_000,
+    "entities in pre": lambda: "<pre>" + "&lt;&amp;&#x41;\n" * 70_000,
+    "long entities": lambda: "&CounterClockwiseContourIntegral;&CounterClockwiseContourIntegra" * 16_000,
+    "attributes of a letter": lambda: "<p " + "a " * 500_000 + ">text",
+    "texts of many": lambda: "".join(f"<p>{n}" for n in range(110_000)),
+    "meta": lambda: "<meta property=og:title content=x>" * 30_000,
+    "links of a licence": lambda: "<a rel=license href=//creativecommons.org/licenses/by/4.0/>" * 17_000,
+    "linked data": lambda: f'{_JSON}{{"@type":"Article","headline":"a"}}</script>' * 14_000,
+    "a long list of linked data": lambda: f'{_JSON}["headline"{",{}" * 170_000}]</script>' * 2,
+    "linked data with newlines": lambda: f'{_JSON}{{"headline":"{chr(10) * 500_000}"}}</script>' * 2,
+    "formulas of a letter": lambda: "<math>x</math>" * 70_000,
+    "formulas of an element": lambda: "<math><mi>x</mi></math>" * 43_000,
+    "formulas in long classes": lambda: f"<div class='{'x ' * 2000}'>" * 12 + "<math>x</math>" * 70_000,
+    "deep formulas": lambda: ("<math>" + "<mover>" * 60 + "x" * 9000 + "<mi>y</mover>" * 60) * 100,
+    "scripts of a base": lambda: ("<math><mmultiscripts>" + "<mi>x</mi>" * 60 + "</math>") * 1600,
+    "symbols": lambda: ("<math>" + "∑" * 2000 + "</math>") * 160,
+    "MathML in scripts": lambda: "<script type=math/mml><math><mi>x</mi></math></script>" * 18_000,
+    "signs in spans": lambda: (
+        ("<span class=math>" * 60 + f"\\(x\\) \\({_WORDS * 80}\\)" + "</span>" * 60) * 180
+    ),
+    "drawings before white space": lambda: (
+        ("<span class=MathJax>" * 500 + "</span>" * 500 + " <!---->" * 2000) * 28
+    ),
+    "mixture of all tags": lambda: _mixture([*_TAGS, *["a"] * 100], 1),
+    "mixture of tags and ends": lambda: _mixture([*_TAGS, *(f"</{tag[1:]}" for tag in _TAGS), "a b"], 2),
+    "mixture of blocks": lambda: _mixture(_PIECES.replace("\n", " ").split(" "), 3),
+    "mixture of cells": lambda: _mixture(_CELLS.split(" "), 4),
+    "mixture of formulas": lambda: _mixture(_FORMULAS.replace("\n", " ").split(" "), 5),
 }
 
 
@@ -97,6 +167,7 @@ def timed(html: bytes) -> list[float]:
         return result
 
     parsed = step(lambda: pages.parse_page(html))
+    step(lambda: read_head(*parsed, "https://example.org/"))  # type: ignore[misc]
     page = step(lambda: pages.find_blocks(*parsed))  # type: ignore[misc]
     verdicts = step(lambda: pages.judge(page))  # type: ignore[arg-type]
     everything = pages.in_sight(verdicts)  # type: ignore[arg-type]
@@ -122,14 +193,14 @@ def main() -> None:
     chosen = parser.parse_args()
     timed(b"<p>a")
     print(
-        f"{'page':<28}{'MB':>6}{'parse':>8}{'blocks':>8}{'judge':>8}{'text':>8}{'md':>8}{'ms/MB':>8}{'mem':>6}"
+        f"{'page':<28}{'MB':>6}{'parse':>8}{'head':>8}{'blocks':>8}{'judge':>8}{'text':>8}{'md':>8}{'ms/MB':>8}{'mem':>6}"
     )
     worst = []
     for name in chosen.names or PAGES:
         html = PAGES[name]().encode()
         size = len(html) / MEGABYTE
         steps = [min(step) * 1000 for step in zip(*(timed(html) for _ in range(3)), strict=True)]
-        per_megabyte = (sum(steps[:3]) + max(steps[3:])) / size
+        per_megabyte = (sum(steps[:4]) + max(steps[4:])) / size
         memory = "-"
         if not chosen.no_memory:
             with multiprocessing.get_context("spawn").Pool(1) as pool:

@@ -182,3 +182,25 @@ def test_odds_are_found_by_their_hash(odds: dict[int, int], other: int) -> None:
     assert {value: pairs[value] for value in odds} == odds
     assert other in odds or pairs.get(other, 0) == 0
     assert len(table.hashes) >= 2 * len(odds)
+
+
+@pytest.mark.parametrize(
+    ("html", "most"),
+    [
+        ("<p>a" * 50, 64),  # few blocks are all judged
+        ("<p>a" * 2_000, 64 + 8_000 // 64),
+        ("<p>a" * 250_000, 2_048 // 4),
+        (f"<p>{'a ' * 40}" * 3_000, 2_048),
+    ],
+)
+def test_pages_dense_in_blocks_are_judged_by_fewer_of_them(html: str, most: int) -> None:
+    _, tree, blocks = of_html(html)
+    texts = np.flatnonzero(tree.tag == 0)
+    assert len(blocks.element) <= most + 1
+    # every text is in one, in order, and each has as many as any other but the last
+    numbers = blocks.of[texts]
+    assert (np.diff(numbers) >= 0).all()
+    sizes = np.bincount(numbers)
+    assert (sizes[:-1] == sizes[0]).all()
+    assert 0 < sizes[-1] <= sizes[0]
+    assert texts[np.cumsum(sizes) - sizes].tolist() == blocks.first.tolist()

@@ -471,3 +471,19 @@ def test_code_of_real_pages_is_read_as_it_was() -> None:
         assert [code for code in wanted if code not in fences] == []
         blocks += len(wanted)
     assert blocks > 10
+
+
+@pytest.mark.parametrize("container", ["<blockquote>", "<ul><li>", "<ol start=999999999><li>"])
+def test_prefixes_of_lines_take_a_share_of_the_page_and_no_more(container: str) -> None:
+    html = container * 12 + "<pre>" + "a\n\n\n" * 40_000
+    text = rendered(html, "markdown")
+    assert text.count("a") == 40_000
+    assert len(text) < 4 * len(html) + (1 << 16)
+    few = rendered(container * 12 + "<pre>" + "a\n\n\n" * 100, "markdown")
+    assert text.startswith(few.removesuffix("```").rstrip("> \n"))
+
+
+@pytest.mark.parametrize("number", [0, 1, 9, 10, 99_999_999, 100_000_000, 999_999_998])
+def test_numbers_of_items_are_written_with_all_their_digits(number: int) -> None:
+    for markup in ("text", "markdown"):
+        assert rendered(f"<ol start={number}><li>a<li>b</ol>", markup) == f"{number}. a\n{number + 1}. b"

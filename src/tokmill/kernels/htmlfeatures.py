@@ -290,34 +290,35 @@ def _features(
             node = parent[node]
             top += 1
         node = parent[where]
-        for k in range(top, known, -1):
-            path_node[k] = node
+        for at in range(top, known, -1):
+            path_node[at] = node
             node = parent[node]
-        for k in range(known + 1, top + 1):
-            node = path_node[k]
+        for at in range(known + 1, top + 1):
+            node = path_node[at]
             entered[entries] = node
             entries += 1
             begins[node] = block
             own = odds[node]
-            path[0, k] = path[0, k - 1]
+            path[0, at] = path[0, at - 1]
             if role[tag[node]]:
-                path[0, k] |= 1 << int(role[tag[node]])
+                path[0, at] |= 1 << int(role[tag[node]])
             if marks[node] & HIDDEN:
-                path[0, k] |= 1 << _HIDDEN_BIT
-            path[1, k] = min(path[1, k - 1], own)
-            path[2, k] = max(path[2, k - 1], own)
-            path[3, k] = path[3, k - 1] + own
-            path[4, k] = node if role[tag[node]] == _ARTICLE_ROLE else path[4, k - 1]
-            path_around[k] = k if around[node] == node else path_around[k - 1]
+                path[0, at] |= 1 << _HIDDEN_BIT
+            path[1, at] = min(path[1, at - 1], own)
+            path[2, at] = max(path[2, at - 1], own)
+            path[3, at] = path[3, at - 1] + own
+            path[4, at] = node if role[tag[node]] == _ARTICLE_ROLE else path[4, at - 1]
+            path_around[at] = at if around[node] == node else path_around[at - 1]
         inline_roles[block] = path[0, top]
         depth[block] = path_around[top]
-        for k in range(5):
-            state[k, block] = path[k, depth[block]]
+        for at in range(5):
+            state[at, block] = path[at, depth[block]]
 
     # -- how many elements are alike
     articles = entry = 0
     place[0] = slots[0] = 0
-    held_key, held_slot = np.int64(0), -1
+    held_key: Int = 0
+    held_slot = -1
     for node in range(1, nodes):
         articles += role[tag[node]] == _ARTICLE_ROLE
         slot = -1

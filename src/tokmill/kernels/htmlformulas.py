@@ -10,8 +10,8 @@ A formula covers the outermost of the elements that a renderer made around it, s
 its words for a screen reader are written beside it. Start tags of all of these have marks; most pages hold
 none, and are searched for the marks alone. Formulas that a page writes as text, `$$x$$`, are text.
 
-Time is linear in the bytes: what a tag says of the formulas in it is remembered, and elements that hold others
-of their kind are read as long as that is less than LOOKS_PER_BYTES of the page.
+Time is linear in the bytes: what a tag says of the formulas in it is remembered, and texts of elements that
+hold others of their kind are read up to LOOKS_PER_BYTE for each byte of the page.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from tokmill.kernels.htmlattributes import CLASS, MAX_TAG, find_attribute, find_in_tag
 from tokmill.kernels.htmlentities import html_entities, space_width
-from tokmill.kernels.htmlmarks import marked_nodes
-from tokmill.kernels.htmlrender import NO_FORMULAS, Formulas
+from tokmill.kernels.htmlmarks import NO_FORMULAS, Formulas, marked_nodes
 from tokmill.kernels.htmltree import (
     FNV,
     FNV_PRIME,
@@ -78,7 +77,9 @@ _CLASSES = {
 _SLOTS = 128
 _KNOWN, _IS_SHOWN = 128, 64  # of an element around a formula: it was looked at; it says that it is displayed
 
-_MATH, _SCRIPT, _IMG, _ANNOTATION, _DIV = (TAGS[name] for name in ["math", "script", "img", "annotation", "div"])
+_MATH, _SCRIPT, _IMG, _ANNOTATION, _DIV = (
+    TAGS[name] for name in ["math", "script", "img", "annotation", "div"]
+)
 _ALT, _ALTTEXT, _TYPE, _ENCODING, _DISPLAY_NAME, _MODE = (
     U64(name_hash(name)) for name in ["alt", "alttext", "type", "encoding", "display", "mode"]
 )
@@ -155,19 +156,21 @@ def _found(data: Bytes, tree: Tree, nodes: NDArray[np.int32]) -> Formulas:
     size = tree.tag.size
     has_scripts = bool((tree.tag[nodes] == _SCRIPT).any())
     room = 2 * int(np.count_nonzero(data == 0x3C)) + 2 if has_scripts else 2
-    writable = Tree(np.empty(room, np.uint8), *np.empty((4, room), np.int32), np.zeros(room, np.uint8))
-    inner = Tree(*(frozen(one, one.dtype.type) for one in writable))
-    into = _Inner(
-        TRAITS, *name_table(), np.zeros((6, MAX_DEPTH + 1), np.int32), np.zeros((2, 256), np.int32), *writable
-    )
+    tag, flags = np.empty(room, np.uint8), np.zeros(room, np.uint8)
+    parent, last, start, end = np.empty((4, room), np.int32)
+    inner = Tree(*(frozen(one, one.dtype.type) for one in (tag, parent, last, start, end, flags)))
+    opened, names = np.zeros((6, MAX_DEPTH + 1), np.int32), np.zeros((2, 256), np.int32)
+    into = _Inner(TRAITS, *name_table(), opened, names, tag, parent, last, start, end, flags)
     rows = np.empty((3, nodes.size), np.int32)
     offsets = np.zeros(nodes.size + 1, np.int64)
     search = _Search(_HASHES, _BITS, _TEXT_TABLE, np.zeros(size, np.uint8), inner)
     # a character may become a command of a dozen; what is not written takes no memory
     latex = np.empty(12 * data.size + 2 * MAX_LATEX, np.uint8)
     count = int(
-        _find(page_of(data, html_entities()), tree, frozen(nodes, np.int32), search, into, TABLES, work(), rows,
-              offsets, latex)
+        _find(
+            page_of(data, html_entities()), tree, frozen(nodes, np.int32), search, into, TABLES, work(),
+            rows, offsets, latex,
+        )
     )  # fmt: skip
     if count == 0:
         return NO_FORMULAS
@@ -208,15 +211,15 @@ def _begins(data: Bytes, at: Int, end: Int, texts: NDArray[np.uint8], text: Int)
     size = np.int64(texts[text, 0])
     if end - at < size:
         return False
+    is_same = True
     for k in range(size):
-        if data[at + k] != texts[text, 1 + k]:
-            return False
-    return True
+        is_same = is_same and data[at + k] == texts[text, 1 + k]
+    return is_same
 
 
 @raw_step
 def _is(data: Bytes, at: Int, end: Int, texts: NDArray[np.uint8], text: Int) -> bool:
-    return at >= 0 and end - at == texts[text, 0] and _begins(data, at, end, texts, text)
+    return bool(at >= 0 and end - at == texts[text, 0] and _begins(data, at, end, texts, text))
 
 
 @step
@@ -262,8 +265,6 @@ def _begins_kind(data: Bytes, at: Int, end: Int, texts: NDArray[np.uint8], text:
 @step
 def _around(search: _Search, data: Bytes, tree: Tree, node: Int) -> Int:
     """What a tag says of the formulas in it, looked up once."""
-    if search.around[node]:
-        return np.int64(search.around[node])
     start = np.int64(tree.start[node])
     end = min(np.int64(tree.end[node]), start + MAX_TAG)
     bits = _classes(search, data, start, end)
@@ -289,7 +290,9 @@ def _outermost(search: _Search, data: Bytes, tree: Tree, node: Int, after: Int) 
     for _ in range(_MAX_ABOVE):
         if above < max(after, np.int64(1)):
             break
-        known = _around(search, data, tree, above)
+        known: Int = np.int64(search.around[above])
+        if known == 0:
+            known = _around(search, data, tree, above)
         if known & _AROUND:
             outermost = above
             is_display = is_display or known & _IS_SHOWN != 0
@@ -362,7 +365,12 @@ def _unstyled(text: Bytes, at: Int, end: Int, texts: NDArray[np.uint8]) -> tuple
         first = at + np.int64(texts[style, 0])
         byte = np.int64(text[first])
         lower = byte | 0x20
-        if (lower >= 0x61 and lower <= 0x7A) or (byte >= 0x30 and byte <= 0x39) or byte == 0x5F or byte >= 0x80:
+        if (
+            (lower >= 0x61 and lower <= 0x7A)
+            or (byte >= 0x30 and byte <= 0x39)
+            or byte == 0x5F
+            or byte >= 0x80
+        ):
             continue
         while first < end - 1:
             width = space_width(text, first, end - 1)
@@ -384,13 +392,13 @@ def _unstyled(text: Bytes, at: Int, end: Int, texts: NDArray[np.uint8]) -> tuple
     return at, end
 
 
-@raw_step
+@step
 def _clean(text: Bytes, size: Int, out: Bytes, is_display: bool, texts: NDArray[np.uint8]) -> Int:
     """Without comments and empty lines, and on one line unless it is displayed."""
     at, end = _strip(text, np.int64(0), size)
     if _begins(text, at, end, texts, np.int64(_T_CDATA)):
         at += np.int64(texts[_T_CDATA, 0])
-    width = np.int64(texts[_T_CDATA_END, 0])
+    width: Int = np.int64(texts[_T_CDATA_END, 0])
     if end - at >= width and _begins(text, end - width, end, texts, np.int64(_T_CDATA_END)):
         end -= width
     at, end = _strip(text, at, end)
@@ -419,7 +427,7 @@ def _clean(text: Bytes, size: Int, out: Bytes, is_display: bool, texts: NDArray[
             is_comment = True
         width = space_width(text, at, end)
         if width or is_comment:
-            has_space = has_space or width > 0
+            has_space = bool(has_space or width > 0)
             at += max(width, np.int64(1))
             continue
         if to > 0 and (is_new or has_space):
@@ -464,10 +472,10 @@ def _value(page: Page, at: Int, end: Int, out: Bytes) -> Int:
     return size if size < MAX_BYTES else np.int64(-1)
 
 
-@raw_step
-def _math(page: Page, tree: Tree, node: Int, search: _Search, tables: Tables, work: Work) -> Int:
+@step
+def _math(page: Page, tree: Tree, node: Int, texts: NDArray[np.uint8], tables: Tables, work: Work) -> Int:
     """The LaTeX of a <math> into `out`; -1 where it has none."""
-    data, texts, last = page.data, search.texts, np.int64(tree.last[node])
+    data, last = page.data, np.int64(tree.last[node])
     annotations = 0
     for k in range(node, last):
         if tree.tag[k] == _ANNOTATION and annotations < _MAX_ANNOTATIONS:
@@ -534,12 +542,12 @@ def _find(
         kind = tag[node]
         start, end = np.int64(tree.start[node]), np.int64(tree.end[node])
         last = np.int64(tree.last[node])
-        where = node
+        where: Int = node
         size: Int = -1  # of its LaTeX in `out`
         is_display = False
         if kind == _MATH:
             until = last
-            size = _math(page, tree, node, search, tables, work)
+            size = _math(page, tree, node, texts, tables, work)
             if size < 0:
                 continue
             if end - start > _PLAIN_TAG:
@@ -569,8 +577,11 @@ def _find(
                 where, is_shown = _outermost(search, data, tree, node, after)
                 above = np.int64(tree.parent[node])
                 is_display = is_shown or bits & _DISPLAY != 0
-                if above > 0 and tag[above] == _DIV and _around(search, data, tree, above) & _MATH_CLASS:
-                    is_display = True
+                if above > 0 and tag[above] == _DIV:
+                    known: Int = np.int64(search.around[above])
+                    if known == 0:
+                        known = _around(search, data, tree, above)
+                    is_display = is_display or known & _MATH_CLASS != 0
         else:
             bits = _classes(search, data, start, min(end, start + MAX_TAG))
             if bits & _PREVIEW:

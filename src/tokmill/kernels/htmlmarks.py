@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.kernels.htmltree import TAGS, Tree, parse
-from tokmill.kernels.jit import Bytes, Int, frozen, raw_kernel
+from tokmill.kernels.jit import Bytes, Int, Offsets, frozen, raw_kernel
 
 _FIRST_OTHER = 240  # names that the tree does not know
 
@@ -25,6 +27,25 @@ def _looked_at() -> NDArray[np.uint8]:
 
 
 _LOOKED_AT = frozen(_looked_at(), np.uint8)
+
+
+class Formulas(NamedTuple):
+    """In the order of the page. One without LaTeX is a second picture of another: nothing is written."""
+
+    node: NDArray[np.int32]  # where it stands
+    until: NDArray[np.int32]  # the node after all that it covers
+    latex: Bytes
+    offsets: Offsets
+    is_display: NDArray[np.uint8]
+
+
+NO_FORMULAS = Formulas(
+    frozen(np.empty(0, np.int32), np.int32),
+    frozen(np.empty(0, np.int32), np.int32),
+    frozen(np.empty(0, np.uint8), np.uint8),
+    frozen(np.zeros(1, np.int64), np.int64),
+    frozen(np.empty(0, np.uint8), np.uint8),
+)
 
 
 def marked_nodes(data: Bytes, tree: Tree) -> NDArray[np.int32]:

@@ -56,6 +56,7 @@ from tokmill.kernels.htmlattributes import (
     number_of,
 )
 from tokmill.kernels.htmlentities import html_entities
+from tokmill.kernels.htmlmarks import NO_FORMULAS, Formulas
 from tokmill.kernels.htmltables import TABLE_KINDS, columns_of, take_cell
 from tokmill.kernels.htmltree import MAX_DEPTH, TAGS, TEXT, WHITE, Tree, parse
 from tokmill.kernels.htmlwriter import (
@@ -139,7 +140,7 @@ from tokmill.kernels.htmlwriter import (
     put_text,
     step,
 )
-from tokmill.kernels.jit import Bytes, Int, Offsets, frozen, raw_kernel, raw_step
+from tokmill.kernels.jit import Bytes, Int, frozen, raw_kernel, raw_step
 
 U64 = np.uint64
 
@@ -210,25 +211,6 @@ def _scripts() -> NDArray[np.uint64]:
 
 _ACTS, _SCRIPTS = frozen(_acts(), np.uint8), frozen(_scripts(), np.uint64)
 _H1 = TAGS["h1"]
-
-
-class Formulas(NamedTuple):
-    """In the order of the page. One without LaTeX is a second picture of another: nothing is written."""
-
-    node: NDArray[np.int32]  # where it stands
-    until: NDArray[np.int32]  # the node after all that it covers
-    latex: Bytes
-    offsets: Offsets
-    is_display: NDArray[np.uint8]
-
-
-NO_FORMULAS = Formulas(
-    frozen(np.empty(0, np.int32), np.int32),
-    frozen(np.empty(0, np.int32), np.int32),
-    frozen(np.empty(0, np.uint8), np.uint8),
-    frozen(np.zeros(1, np.int64), np.int64),
-    frozen(np.empty(0, np.uint8), np.uint8),
-)
 
 
 class Options(NamedTuple):

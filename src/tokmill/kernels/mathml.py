@@ -11,8 +11,8 @@ All elements of MathML Core (https://www.w3.org/TR/mathml-core/), and of MathML 
 written as its text; a formula of more than MAX_NODES nodes or MAX_BYTES, or with more than MAX_SCRIPTS at one
 base, is none.
 
-What stands before its children is written when a frame is opened; what changes their order (indices of a root,
-what is set above or below) is taken apart when it is closed. So each byte is moved at most MAX_DEPTH times.
+What stands before its children is written when a frame is opened; what changes their order (indices of a
+root, what is set above or below) is taken apart when it is closed: a byte moves at most MAX_DEPTH times.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ _ENCLOSURES = {
 }  # fmt: skip
 
 # What an element is; its name is looked for without a prefix and in any case.
-_ROW, _MI, _MN, _MO, _MTEXT, _MS, _FRACTION, _ROOT, _SUB, _SUP, _SUBSUP, _UNDER, _OVER_KIND, _UNDEROVER = range(
-    1, 15
+_ROW, _MI, _MN, _MO, _MTEXT, _MS, _FRACTION, _ROOT, _SUB, _SUP, _SUBSUP, _UNDER, _OVER_KIND, _UNDEROVER = (
+    range(1, 15)
 )
 _MULTI, _TABLE, _FENCED, _ENCLOSED, _SPACE, _PHANTOM, _SQRT, _FIRST, _NOTHING, _PRESCRIPTS = range(15, 25)
 _TR, _LABELED, _GROUP = 25, 26, 27
@@ -163,16 +163,15 @@ _BEGINS, _ENDS = 1, 2  # with a letter; in a command
 
 
 class Tables(NamedTuple):
+    """Few arrays, for each of them is seven arguments of every call."""
+
     text: Bytes  # LaTeX that is copied
-    characters: NDArray[np.int32]  # [128 of ASCII and others in order]: code, place, bytes, _BEGINS | _ENDS
-    pieces: NDArray[np.int32]  # [piece]: place, bytes
-    names: NDArray[np.uint64]  # hashes of elements, a table
-    kinds: Bytes
-    functions: NDArray[np.uint64]  # hashes, in order
-    limits: NDArray[np.uint64]
-    variants: NDArray[np.uint64]  # hash, piece; one after the other
-    notations: NDArray[np.uint64]
-    accents: NDArray[np.int32]  # [accent]: code, is it above, piece
+    # characters, 128 of ASCII and others in order: code, place, bytes, _BEGINS | _ENDS
+    # pieces: place, bytes                           accents: code, is it above, piece
+    numbers: NDArray[np.int32]
+    # names of elements, a table; their kinds; functions and limits in order; variants and notations, each
+    # with its piece
+    hashes: NDArray[np.uint64]
 
 
 def _commands() -> dict[str, str]:
@@ -191,7 +190,8 @@ def _styled(character: str, commands: dict[str, str]) -> str:
     return rf"\{style}{{{base}}}" if style else base
 
 
-def _tables() -> Tables:
+def _tables() -> tuple[Tables, list[int], list[int]]:
+    """And where the parts of its arrays begin."""
     commands = _commands()
     alphabets = [*map(chr, range(0x1D400, 0x1D800)), *map(chr, range(ord("ℊ"), ord("ℳ") + 1))]
     latex = {character: _styled(character, commands) for character in alphabets if character != "ℓ"}
@@ -214,12 +214,12 @@ def _tables() -> Tables:
         rows.append((ord(character), *place(piece), _BEGINS * begins | _ENDS * is_command))
     pieces = [place(piece) for piece in _PIECES]
 
-    def pairs(commands: dict[str, str]) -> NDArray[np.uint64]:
+    def pairs(commands: dict[str, str]) -> list[int]:
         numbers: list[int] = []
         for name, command in commands.items():
             numbers += [name_hash(name), len(pieces)]
             pieces.append(place(rf"\{command}{{"))
-        return frozen(np.array(numbers, np.uint64), np.uint64)
+        return numbers
 
     variants, notations = pairs(_VARIANTS), pairs(_ENCLOSURES)
     accents = []
@@ -234,26 +234,29 @@ def _tables() -> Tables:
             while kinds[slot]:
                 slot = (slot + 1) & _SLOTS - 1
             names[slot], kinds[slot] = name_hash(name), kind
-    functions, limits = (
-        frozen(np.array(sorted(name_hash(name) for name in of.split()), np.uint64), np.uint64)
-        for of in (_FUNCTIONS, _LIMITS)
-    )
-    return Tables(
-        frozen(np.frombuffer(bytes(text), np.uint8), np.uint8),
-        frozen(np.array(rows, np.int32), np.int32),
-        frozen(np.array(pieces, np.int32), np.int32),
-        frozen(names, np.uint64),
-        frozen(kinds, np.uint8),
-        functions,
-        limits,
-        variants,
-        notations,
-        frozen(np.array(accents, np.int32), np.int32),
+    functions, limits = (sorted(name_hash(name) for name in of.split()) for of in (_FUNCTIONS, _LIMITS))
+    parts = [names.tolist(), kinds.tolist(), functions, limits, variants, notations]
+    numbers = [rows, [(*piece, 0, 0) for piece in pieces], [(*accent, 0) for accent in accents]]
+    hashes = np.concatenate([np.array(part, np.uint64) for part in parts])
+    return (
+        Tables(
+            frozen(np.frombuffer(bytes(text), np.uint8), np.uint8),
+            frozen(np.array([row for part in numbers for row in part], np.int32), np.int32),
+            frozen(hashes, np.uint64),
+        ),
+        np.cumsum([0, *map(len, numbers)]).tolist(),
+        np.cumsum([0, *map(len, parts)]).tolist(),
     )
 
 
-TABLES = _tables()
-_OVERLINE = next(row[2] for row in TABLES.accents.tolist() if row[1] and row[0] == ord("‾"))
+(
+    TABLES,
+    (_, _PIECES_AT, _ACCENTS_AT, _NUMBERS_END),
+    (_, _KINDS_AT, _FUNCTIONS_AT, _LIMITS_AT, _VARIANTS_AT, _NOTATIONS_AT, _HASHES_END),
+) = _tables()
+_OVERLINE = next(
+    row[2] for row in TABLES.numbers[_ACCENTS_AT:_NUMBERS_END].tolist() if row[1] and row[0] == ord("‾")
+)
 _MATHVARIANT, _LINETHICKNESS, _COLUMNALIGN, _SEPARATORS, _OPEN, _CLOSE, _NOTATION, _LINEBREAK, _WIDTH = (
     U64(name_hash(name))
     for name in [
@@ -370,10 +373,10 @@ def _copy(out: Bytes, to: Int, data: Bytes, at: Int, end: Int) -> Int:
     return to + (end - at)
 
 
-@step
+@raw_step
 def _put_piece(out: Bytes, to: Int, tables: Tables, piece: Int) -> Int:
-    at = np.int64(tables.pieces[piece, 0])
-    return _copy(out, to, tables.text, at, at + np.int64(tables.pieces[piece, 1]))
+    at = np.int64(tables.numbers[_PIECES_AT + piece, 0])
+    return _copy(out, to, tables.text, at, at + np.int64(tables.numbers[_PIECES_AT + piece, 1]))
 
 
 @raw_step
@@ -383,7 +386,9 @@ def _put_byte(out: Bytes, to: Int, byte: Int) -> Int:
 
 
 @step
-def _put_characters(out: Bytes, to: Int, text: Bytes, end: Int, tables: Tables) -> Int:
+def _put_characters(
+    out: Bytes, to: Int, text: Bytes, end: Int, commands: Bytes, characters: NDArray[np.int32]
+) -> Int:
     """With commands for them, and a space where one would run into a letter."""
     at: Int = 0
     after_command = False
@@ -393,26 +398,26 @@ def _put_characters(out: Bytes, to: Int, text: Bytes, end: Int, tables: Tables) 
         if code >= 128:
             row = -1
             low: Int = 128
-            high: Int = tables.characters.shape[0]
+            high: Int = _PIECES_AT
             while low < high:
                 middle = (low + high) >> 1
-                if tables.characters[middle, 0] < code:
+                if characters[middle, 0] < code:
                     low = middle + 1
                 else:
                     high = middle
-            if low < tables.characters.shape[0] and tables.characters[low, 0] == code:
+            if low < _PIECES_AT and characters[low, 0] == code:
                 row = low
         if row < 0:
             to = _copy(out, to, text, at, at + width)
             after_command = False
         else:
-            size = np.int64(tables.characters[row, 2])
-            flags = np.int64(tables.characters[row, 3])
+            size = np.int64(characters[row, 2])
+            flags = np.int64(characters[row, 3])
             if size:
                 if after_command and flags & _BEGINS:
                     to = _put_byte(out, to, 0x20)
-                first = np.int64(tables.characters[row, 1])
-                to = _copy(out, to, tables.text, first, first + size)
+                first = np.int64(characters[row, 1])
+                to = _copy(out, to, commands, first, first + size)
                 after_command = flags & _ENDS != 0
         at += width
     return to
@@ -469,7 +474,7 @@ def _join(frames: NDArray[np.int64], top: Int, out: Bytes, start: Int, to: Int) 
 
 @step
 def _is_base(text: Bytes, at: Int, end: Int) -> bool:
-    """One character, a command with at most one plain argument, or a plain group: it can be given an index."""
+    """Can it be given an index: one character, a command with at most one plain argument, a plain group."""
     if at >= end:
         return False
     _, width = code_at(text, at)
@@ -486,10 +491,10 @@ def _is_base(text: Bytes, at: Int, end: Int) -> bool:
             return True
     if text[at] != 0x7B or text[end - 1] != 0x7D or at >= end - 1:
         return False
-    for k in range(at + 1, end - 1):
-        if text[k] == 0x7B or text[k] == 0x7D:
-            return False
-    return True
+    at += 1
+    while at < end - 1 and text[at] != 0x7B and text[at] != 0x7D:
+        at += 1
+    return bool(at == end - 1)
 
 
 @step
@@ -537,9 +542,9 @@ def _kind_of(data: Bytes, at: Int, end: Int, tables: Tables) -> Int:
             first = at
     value = hash_name(data, first, at)
     slot = np.int64(value >> U64(32)) & (_SLOTS - 1)
-    while tables.kinds[slot]:
-        if tables.names[slot] == value:
-            return np.int64(tables.kinds[slot])
+    while tables.hashes[_KINDS_AT + slot]:
+        if tables.hashes[slot] == value:
+            return np.int64(tables.hashes[_KINDS_AT + slot])
         slot = (slot + 1) & (_SLOTS - 1)
     return np.int64(_ROW)
 
@@ -687,12 +692,17 @@ def _token(page: Page, tree: Tree, node: Int, kind: Int, tables: Tables, work: W
             to = _put_byte(out, to, 0x22)
         return _put_byte(out, to, 0x7D)
     if kind != _MI and kind != _MN and kind != _MO:
-        return _put_characters(out, to, spare, end, tables)
+        return _put_characters(out, to, spare, end, tables.text, tables.numbers)
     is_word = is_ascii = True
     for k in range(end):
         is_word = is_word and _is_letter(np.int64(spare[k]))
         is_ascii = is_ascii and spare[k] < 0x80
-    if kind != _MN and is_word and end > 1 and holds(tables.functions, exact_hash(spare, np.int64(0), end)):
+    if (
+        kind != _MN
+        and is_word
+        and end > 1
+        and holds(tables.hashes[_FUNCTIONS_AT:_LIMITS_AT], exact_hash(spare, np.int64(0), end))
+    ):
         to = _put_byte(out, to, 0x5C)
         return _copy(out, to, spare, np.int64(0), end)
     piece: Int = -1
@@ -700,16 +710,16 @@ def _token(page: Page, tree: Tree, node: Int, kind: Int, tables: Tables, work: W
         at, stop = _attribute(data, tree, node, _MATHVARIANT)
         if at >= 0:
             value = exact_hash(data, at, stop)
-            for k in range(0, tables.variants.size, 2):
-                if tables.variants[k] == value:
-                    piece = np.int64(tables.variants[k + 1])
+            for k in range(_VARIANTS_AT, _NOTATIONS_AT, 2):
+                if tables.hashes[k] == value:
+                    piece = np.int64(tables.hashes[k + 1])
             if value == _NORMAL and (kind == _MN or not is_ascii):
                 piece = -1
     if piece < 0 and kind != _MN and is_word and end > 1:
         piece = _P_OPERATOR
     if piece >= 0:
         to = _put_piece(out, to, tables, piece)
-    to = _put_characters(out, to, spare, end, tables)
+    to = _put_characters(out, to, spare, end, tables.text, tables.numbers)
     if piece >= 0:
         to = _put_byte(out, to, 0x7D)
     return to
@@ -717,25 +727,27 @@ def _token(page: Page, tree: Tree, node: Int, kind: Int, tables: Tables, work: W
 
 @step
 def _accent(tables: Tables, code: Int, is_over: Int) -> Int:
-    for k in range(tables.accents.shape[0]):
-        if tables.accents[k, 0] == code and tables.accents[k, 1] == is_over:
-            return np.int64(tables.accents[k, 2])
+    for k in range(_ACCENTS_AT, _NUMBERS_END):
+        if tables.numbers[k, 0] == code and tables.numbers[k, 1] == is_over:
+            return np.int64(tables.numbers[k, 2])
     return np.int64(-1)
 
 
 @step
 def _starts_with(text: Bytes, at: Int, end: Int, tables: Tables, piece: Int, size: Int) -> bool:
-    first = np.int64(tables.pieces[piece, 0])
+    first = np.int64(tables.numbers[_PIECES_AT + piece, 0])
     if end - at < size:
         return False
+    is_same = True
     for k in range(size):
-        if text[at + k] != tables.text[first + k]:
-            return False
-    return True
+        is_same = is_same and text[at + k] == tables.text[first + k]
+    return is_same
 
 
 @step
-def _close_limits(page: Page, tree: Tree, top: Int, tables: Tables, work: Work, ends: tuple[Int, Int, Int]) -> Int:
+def _close_limits(
+    page: Page, tree: Tree, top: Int, tables: Tables, work: Work, ends: tuple[Int, Int, Int]
+) -> Int:
     """<munder>, <mover> and <munderover>, whose parts lie in `spare` up to `ends`."""
     frames, out, spare = work.frames, work.out, work.spare
     to = frames[_START, top]
@@ -747,13 +759,17 @@ def _close_limits(page: Page, tree: Tree, top: Int, tables: Tables, work: Work, 
     if mode == _UNDER:
         above, above_end = zero, zero
     is_operator = _starts_with(spare, zero, base, tables, np.int64(_P_OPERATOR), np.int64(13))
-    if is_operator or (base > 0 and base <= 16 and holds(tables.limits, exact_hash(spare, zero, base))):
+    if is_operator or (
+        base > 0
+        and base <= 16
+        and holds(tables.hashes[_LIMITS_AT:_VARIANTS_AT], exact_hash(spare, zero, base))
+    ):
         to = _put_base(out, to, spare, zero, base)
         to = _put_script(out, to, spare, below, below_end, np.int64(0x5F))
         return _put_script(out, to, spare, above, above_end, np.int64(0x5E))
-    has_brace = _starts_with(spare, zero, base, tables, np.int64(_P_UNDERBRACE), np.int64(11)) or _starts_with(
-        spare, zero, base, tables, np.int64(_P_OVERBRACE), np.int64(10)
-    )
+    has_brace = _starts_with(
+        spare, zero, base, tables, np.int64(_P_UNDERBRACE), np.int64(11)
+    ) or _starts_with(spare, zero, base, tables, np.int64(_P_OVERBRACE), np.int64(10))
     under: Int = -1
     over: Int = -1
     if mode != _OVER_KIND:
@@ -793,13 +809,13 @@ def _close_limits(page: Page, tree: Tree, top: Int, tables: Tables, work: Work, 
 
 @step
 def _close_scripts(top: Int, marks: Int, tables: Tables, work: Work, size: Int) -> Int:
-    """<mmultiscripts>: pairs behind the base, and pairs before it from the last to the first; its children lie
-    in `spare`."""
+    """<mmultiscripts>: pairs behind the base, and pairs before it from the last to the first; its children
+    lie in `spare`."""
     frames, out, spare = work.frames, work.out, work.spare
     start = frames[_START, top]
     first = frames[_MARKS, top]
     children = marks - first
-    to = start
+    to: Int = start
     if children == 0:
         return to
     divide = children
@@ -869,7 +885,7 @@ def _close(page: Page, tree: Tree, top: Int, marks: Int, tables: Tables, work: W
         at, end = _attribute(page.data, tree, frames[_NODE, top], _CLOSE)
         spare[0] = 0x29
         size = np.int64(1) if at < 0 else unescape(page, at, end, spare, np.int64(0), np.int64(MAX_BYTES))
-        to = _put_characters(out, to, spare, size, tables)
+        to = _put_characters(out, to, spare, size, tables.text, tables.numbers)
         to = _join(frames, top, out, first, to)
     elif mode == _MULTI:
         size = _copy(spare, np.int64(0), out, start, to)
@@ -921,7 +937,11 @@ def write_latex(page: Page, tree: Tree, root: Int, tables: Tables, work: Work) -
             mode = frames[_MODE, top]
             if position >= frames[_END, top]:
                 start = frames[_START, top]
-                to = _close(page, tree, top, marks, tables, work, to)
+                if mode == _ROW or mode == _TR:  # a call takes as long as the rest of a small formula
+                    for _ in range(frames[_CLOSERS, top]):
+                        to = _put_byte(out, to, 0x7D)
+                else:
+                    to = _close(page, tree, top, marks, tables, work, to)
                 position, marks = frames[_AFTER, top], frames[_MARKS, top]
                 top -= 1
                 if top < 0:
@@ -932,10 +952,10 @@ def write_latex(page: Page, tree: Tree, root: Int, tables: Tables, work: Work) -
                 if mode == _ROW:
                     start = to
                     size = unescape(
-                        page, np.int64(tree.start[position]), np.int64(tree.end[position]), spare, np.int64(0),
-                        np.int64(MAX_BYTES),
+                        page, np.int64(tree.start[position]), np.int64(tree.end[position]), spare,
+                        np.int64(0), np.int64(MAX_BYTES),
                     )  # fmt: skip
-                    to = _put_characters(out, to, spare, _strip(spare, size), tables)
+                    to = _put_characters(out, to, spare, _strip(spare, size), tables.text, tables.numbers)
                     to = _join(frames, top, out, start, to)
                 position += 1
                 continue
@@ -977,7 +997,7 @@ def write_latex(page: Page, tree: Tree, root: Int, tables: Tables, work: Work) -
                     start = to
                     place = frames[_MARKS, top] + min(number, frames[_EXTRA, top]) - 1
                     size = put_code(spare, np.int64(0), places[place])
-                    to = _put_characters(out, to, spare, size, tables)
+                    to = _put_characters(out, to, spare, size, tables.text, tables.numbers)
                     to = _put_byte(out, to, 0x20)
                     to = _join(frames, top, out, start, to)
             elif mode == _MULTI:
@@ -1162,7 +1182,7 @@ def _open_fenced(
         if environment >= 0:
             return only, environment, to
     first = to
-    to = _put_characters(out, to, spare, size, tables)
+    to = _put_characters(out, to, spare, size, tables.text, tables.numbers)
     to = _join(work.frames, top, out, first, to)
     at, end = _attribute(data, tree, node, _SEPARATORS)
     spare[0] = 0x2C
@@ -1193,9 +1213,9 @@ def _open_enclosed(
         while at < end and not is_space(data[at]):
             at += 1
         value = exact_hash(data, first, at)
-        for k in range(0, tables.notations.size, 2):
-            if tables.notations[k] == value and at > first:
-                work.marks[marks + count] = np.int64(tables.notations[k + 1])
+        for k in range(_NOTATIONS_AT, _HASHES_END, 2):
+            if tables.hashes[k] == value and at > first:
+                work.marks[marks + count] = np.int64(tables.hashes[k + 1])
                 count += 1
     for k in range(count):
         to = _put_piece(work.out, to, tables, work.marks[marks + count - 1 - k])

@@ -18,11 +18,10 @@ from html import unescape
 
 import numpy as np
 
-from tokmill.kernels.htmlmarks import marked_nodes
-from tokmill.kernels.htmlrender import NO_FORMULAS, Formulas
+from sources.extract.slow_mathml import attributes_of, latex_of, read_element, words
+from tokmill.kernels.htmlmarks import NO_FORMULAS, Formulas, marked_nodes
 from tokmill.kernels.htmltree import TAGS, TEXT, WHITE, Tree, parse
 from tokmill.kernels.jit import Bytes, frozen
-from sources.extract.slow_mathml import attributes_of, latex_of, read_element, words
 
 MAX_LATEX = 20_000  # bytes: more is no formula
 _MAX_ABOVE = 12  # elements around a formula that are looked at

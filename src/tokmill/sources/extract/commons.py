@@ -26,13 +26,12 @@ _DEED = re.compile(
 _ORDER = ("nc", "nd", "sa")
 # Version 2.1 was only ever ported; 4.0 never was.
 _VERSIONS = frozenset(["1.0", "2.0", "2.5", "3.0", "4.0"])
-_PORTED = frozenset(
-    """
+_PORTED_NAMES = """
     BY-2.5-AU BY-3.0-AT BY-3.0-AU BY-3.0-DE BY-3.0-IGO BY-3.0-NL BY-3.0-US BY-NC-3.0-DE BY-NC-ND-3.0-DE
     BY-NC-ND-3.0-IGO BY-NC-SA-2.0-DE BY-NC-SA-2.0-FR BY-NC-SA-2.0-UK BY-NC-SA-3.0-DE BY-NC-SA-3.0-IGO
     BY-ND-3.0-DE BY-SA-2.0-UK BY-SA-2.1-JP BY-SA-3.0-AT BY-SA-3.0-DE BY-SA-3.0-IGO
-    """.split()
-)
+"""
+_PORTED = frozenset(_PORTED_NAMES.split())
 _PUBLIC = {"zero": "CC0-1.0", "mark": "CC-PDM-1.0"}
 
 

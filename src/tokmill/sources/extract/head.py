@@ -26,10 +26,10 @@ from urllib.parse import urljoin, urlsplit
 from tokmill.kernels.htmlhead import FIELDS, find_head
 from tokmill.kernels.htmltree import TAGS, TEXT, Tree
 from tokmill.kernels.jit import Bytes
+from tokmill.sources.extract.attributes import attributes_of
 from tokmill.sources.extract.commons import license_of
 from tokmill.sources.extract.dates import date_of_url, read_date
 from tokmill.sources.extract.linkeddata import Work, read_linked_data
-from tokmill.sources.extract.attributes import attributes_of
 
 MAX_CHARS = 1000  # of a value: more is none
 MAX_URL_CHARS = 2000

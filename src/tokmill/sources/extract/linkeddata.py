@@ -26,13 +26,12 @@ _SPACES = bytes.maketrans(_CONTROL, b" " * len(_CONTROL))
 _ARTICLE = re.compile(r"Article|Posting|Report|Recipe|HowTo|^Review$")
 _PAGE = re.compile(r"Page$|^(?:CreativeWork|Question|Book|Chapter|PodcastEpisode|VideoObject)$")
 # What is within them is another work.
-_OTHER_WORKS = frozenset(
-    """
+_OTHER_WORKS_NAMES = """
     itemListElement hasPart isPartOf comment review mentions citation isRelatedTo subjectOf image video
     publisher author creator logo breadcrumb potentialAction suggestedAnswer acceptedAnswer aggregateRating
     thumbnail isBasedOn workExample relatedLink about
-    """.split()
-)
+"""
+_OTHER_WORKS = frozenset(_OTHER_WORKS_NAMES.split())
 
 
 class Work(NamedTuple):

@@ -20,7 +20,8 @@ from tokmill.kernels.boosting import ONE, score
 from tokmill.kernels.htmlblocks import CHARS, Blocks, count, cut, mark
 from tokmill.kernels.htmlfeatures import NAMES, context, features
 from tokmill.kernels.htmlformulas import find_formulas
-from tokmill.kernels.htmlrender import Formulas, Options
+from tokmill.kernels.htmlmarks import Formulas
+from tokmill.kernels.htmlrender import Options
 from tokmill.kernels.htmltree import Tree, parse
 from tokmill.kernels.jit import Bytes, frozen
 from tokmill.sources.extract.model import Model, load_model
