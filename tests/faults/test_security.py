@@ -24,6 +24,7 @@ OUTSIDE = ["../secret", "/etc/passwd", "a/../../secret", "..", ""]
 # a file beside the recipe whose sha256 is recorded.
 RUNS_TEXT = {"artifacts/plugins.py"}
 STARTS_PROCESSES = {
+    "engines/forking.py",
     "artifacts/manifest.py",  # git rev-parse, with fixed arguments
     "kernels/warm.py",  # this Python, to compile kernels of ours
     "storage/relay.py",  # this Python, to read object stores for a forked process

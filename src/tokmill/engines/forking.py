@@ -5,8 +5,8 @@
            ──  {"load": "module:function", …}      ──>  │
            ──  {}, the worker's end of a socket pair ──>└─ fork ─> worker <── orders, replies ──> driver
 
-A Python that imports all this takes 1.4 CPU seconds, its kernels and tables another 1.3; a fork 0.01, and
-what it shares it need not load (docs/decisions/0017).
+A Python that loads all this takes 3.2 CPU seconds; a worker that is forked from one 0.1
+(docs/decisions/0017).
 
 A fork copies one thread, and locks as the others held them. So it is made by a process that has one thread:
 a command before it reads its recipe, or a Python that was started for it. Libraries that start a thread

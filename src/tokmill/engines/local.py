@@ -85,8 +85,8 @@ def _gigabytes(size: int) -> str:
 
 # --- this machine ---
 
-# A worker that is forked costs 0.4 CPU seconds to its first task and 0.3 for its tokenizer, as much as the
-# work on so much input (4 MB compressed are 10 to 20 of text, and a run moves 8 MB of text a CPU second).
+# A worker that is forked costs 0.5 CPU seconds of a run (docs/decisions/0017), as long as it works on 5 MB of
+# text; the server that forks it loads for 1.9.
 PAYING_BYTES = 4_000_000
 PAYING_VARIABLE = "TOKMILL_WORKER_MEGABYTES"
 
