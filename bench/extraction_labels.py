@@ -50,8 +50,8 @@ _BR = TAGS["br"]
 # A page weighs about the same whatever its length, as it does in the measures: words of a block (a long one
 # is one verdict, too) over words that belong. So much for a page of each set, and for any block of it:
 _MAX_WORDS, _MIN_PAGE_WORDS = 200, 50
-_PAGE_WEIGHT = {"articles": 7.0, "segments": 1.5, "structure": 1.0}
-_BLOCK_WEIGHT = {"articles": 0.03, "segments": 0.01, "structure": 0.01}
+_PAGE_WEIGHT = {"articles": 7.0, "teasers": 3.5, "segments": 1.5, "structure": 1.0}
+_BLOCK_WEIGHT = {"articles": 0.03, "teasers": 0.015, "segments": 0.01, "structure": 0.01}
 # By hand is worth more than peers: 0.5 for each block of a segment. Heavier made segments better, 0.948, and
 # articles worse, 0.948 (docs/decisions/0016).
 _SEGMENT_WEIGHT = 0.5
@@ -145,7 +145,7 @@ def label_page(
         at = [list(OPINIONS).index(name) for name in _WITNESSES]
         witnesses = shares.astype(np.float16)[at].astype(np.float64)
         sure = np.abs(witnesses.mean(0) - 0.5) * 2
-    elif set_ == "articles":
+    elif set_ in ("articles", "teasers"):
         texts = Texts(html)
         label = align(texts, gold["text"])
         by_hand, sure = np.zeros(len(label), bool), np.ones(len(label))

@@ -1,6 +1,6 @@
 """Trains the model that judges the blocks of web pages (tokmill.sources.extract).
 
-.venv-extractors/bin/python bench/train_extraction.py [--ship [FILE]] [--folds N …] [--threads 2]
+.venv-extractors/bin/python bench/train_extraction.py [--ship [FILE]] [--folds N …] [--threads 1]
         [--pages DIR] [--structure FILE] [--peers PYTHON] [--models DIR] [--few]
 … --write-labels FILE       labels only: what another machine then trains from, without peers or pyarrow
 … --labels FILE
@@ -19,8 +19,9 @@
 What the second trees learn from is what the first say of pages that they have not seen, with odds learned
 elsewhere: as it will be in use. A model that has not seen a fold is what bench/extraction.py measures.
 
-The same labels, seed and number of threads make the same bytes: LightGBM promises no more, for it may add in
-another order with another number of threads. The shipped model is of two. All six take 25 CPU minutes.
+The same labels and seed make the same bytes, with any number of threads. On cores that are busy with other
+things two threads wait for one another: the same trees took 4.6 CPU seconds with one thread and 17 with two.
+Models of folds can be trained side by side, by several calls with --labels and --folds.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import io
 import sys
 import time
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,6 +41,7 @@ from numpy.typing import NDArray
 
 from extraction_labels import OPINIONS, LabelledPage, label_page, load_labels, parse_blocks, write_labels
 from extraction_odds import MinHosts, Tally, WordOdds, add_page, learn_odds
+from extraction_teasers import Teaser, teaser_of, with_teasers
 from tokmill.kernels.boosting import ONE, Trees, check_trees, pack, score
 from tokmill.kernels.htmlblocks import Blocks, Marks, count, mark, odds_table
 from tokmill.kernels.htmlfeatures import CONTEXT_NAMES, NAMES, context, features
@@ -73,7 +75,7 @@ PARAMETERS = {
     "lambda_l2": 5.0,
     "seed": 1,
     "deterministic": True,
-    "force_row_wise": True,  # else LightGBM times both layouts and takes the faster
+    "force_col_wise": True,  # else LightGBM times both layouts; the same trees by rows take a third longer
     "verbose": -1,
 }
 
@@ -104,7 +106,7 @@ def main() -> int:
         "--folds", type=int, nargs="*", choices=FOLDS, default=FOLDS, help="models without these"
     )
     parser.add_argument("--ship", type=Path, nargs="?", const=SHIPPED, help="write the model of all pages")
-    parser.add_argument("--threads", type=int, default=2, help="of LightGBM; other bytes with others")
+    parser.add_argument("--threads", type=int, default=1, help="of LightGBM: more only where cores are idle")
     parser.add_argument("--few", action="store_true", help="few pages and small trees, to try the script")
     options = parser.parse_args()
     if options.few and options.ship == SHIPPED:
@@ -148,14 +150,35 @@ def make_labels(options: argparse.Namespace, few: int | None) -> list[LabelledPa
     labelled = []
     for page in pages:
         peers = {name: texts[name][page.key] for name in OPINIONS} if page.set == "segments" else None
-        words, label, weight = label_page(page.set, page.html, page.gold, peers)
+        labels = label_page(page.set, page.html, page.gold, peers)
         labelled.append(
             LabelledPage(
-                page.set, page.id, page.host, page.fold, page.html,
-                words.tolist(), label.tolist(), weight.tolist(),
+                page.set, page.id, page.host, page.fold, page.html, *(one.tolist() for one in labels)
             )
-        )  # fmt: skip
-    return labelled
+        )
+    golds = {page.id: page.gold for page in pages if page.set == "articles"}
+    return labelled + pages_with_teasers(labelled, golds)
+
+
+def pages_with_teasers(labelled: Sequence[LabelledPage], golds: Mapping[str, Any]) -> list[LabelledPage]:
+    """Of every article one more page."""
+    teasers: dict[int, list[Teaser]] = {}
+    for page in labelled:
+        teaser = teaser_of(page.html, page.label) if page.set != "structure" else None
+        if teaser:
+            teasers.setdefault(page.fold, []).append(teaser)
+    made = []
+    for page in labelled:
+        if page.set == "articles":
+            html = with_teasers(page.html, page.label, page.id, teasers.get(page.fold, []))
+            if html:
+                labels = label_page("teasers", html, golds[page.id])
+                made.append(
+                    LabelledPage(
+                        "teasers", page.id, page.host, page.fold, html, *(one.tolist() for one in labels)
+                    )
+                )
+    return made
 
 
 # --- one model ---
@@ -165,7 +188,7 @@ class PreparedPage:
     """A labelled page as its tree and blocks."""
 
     def __init__(self, page: LabelledPage) -> None:
-        self.host, self.fold = page.host, page.fold
+        self.host, self.fold, self.is_made = page.host, page.fold, page.set == "teasers"
         self.parsed: tuple[Bytes, Tree, Blocks] = parse_blocks(page.html)
         self.words = np.array(page.words, np.int64)
         self.label = np.array(page.label, np.float64)
@@ -199,7 +222,8 @@ def train(pages: Sequence[PreparedPage], settings: Settings, threads: int) -> Tr
         )
     tallies: dict[str, Tally] = {}
     for page in pages:
-        add_page(tallies.setdefault(page.host, Tally({}, {})), page.parsed, page.words, page.label)
+        if not page.is_made:  # what was made says nothing of a host's classes
+            add_page(tallies.setdefault(page.host, Tally({}, {})), page.parsed, page.words, page.label)
     fold_of_host = {page.host: page.fold for page in pages}
 
     def odds_without(fold: int | None) -> WordOdds:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import re
 import subprocess
 import sys
 import zipfile
@@ -25,6 +26,7 @@ sys.path.append(str(BENCH))  # its scripts import each other by name
 
 import extraction_labels as labels  # noqa: E402
 import extraction_odds as odds  # noqa: E402
+import extraction_teasers as teasers  # noqa: E402
 import train_extraction as training  # noqa: E402
 
 sys.path.remove(str(BENCH))  # some have the names of folders of tests
@@ -80,6 +82,53 @@ def test_tokens_of_highlighted_code_are_words_of_their_own() -> None:
     )
     words, label, _ = labels.label_page("structure", page, {"text": "return value plus one"})
     assert (words.tolist(), label.tolist()) == ([4, 2], [1, 0])
+
+
+def test_a_page_with_teasers_says_all_that_it_said_and_labels_of_teasers_are_nought() -> None:
+    gold = {"text": "Strait\nShips cross the strait again after long repairs."}
+    _, label, _ = labels.label_page("articles", PAGE, gold)
+    others = [teasers.Teaser(f"Title {n}", " ".join(f"other{n}x{at}" for at in range(60))) for n in range(20)]
+    shapes = set()
+    for number in range(40):
+        html = teasers.with_teasers(PAGE, label.tolist(), str(number), others)
+        assert html == teasers.with_teasers(PAGE, label.tolist(), str(number), others)
+        cut_at = next(at for at in range(len(PAGE)) if html[at] != PAGE[at] or html[at:].startswith("<ul>"))
+        added = len(html) - len(PAGE)
+        assert added > 0
+        assert any(html[:at] + html[at + added :] == PAGE for at in range(cut_at - 3, cut_at + 1))
+        shapes.add(html[cut_at:].split("<p>")[0].split(">")[0])
+        texts = labels.Texts(html).texts
+        _, own, weight = labels.label_page("teasers", html, gold)
+        is_teaser = [text.startswith(("other", "Title")) for text in texts]
+        assert 2 <= sum(text.startswith("other") for text in texts) <= 7
+        # what is before and after them has the labels that it had
+        assert [share for share, new in zip(own, is_teaser, strict=True) if not new] == label.tolist()
+        assert not any(share for share, new in zip(own, is_teaser, strict=True) if new)
+        assert (weight > 0).all()
+    assert len(shapes) > 3
+    assert teasers.with_teasers(PAGE, [0.0] * len(label), "0", others) is None
+    assert teasers.with_teasers(PAGE, label.tolist(), "0", others[:3]) is None
+
+
+def test_teasers_are_of_the_page_s_own_fold() -> None:
+    def page(number: int) -> Any:
+        html, text = article(number)
+        own = [one.tolist() for one in labels.label_page("articles", html, {"text": text})]
+        return labels.LabelledPage("articles", str(number), f"{number}.org", number % 2, html, *own)
+
+    pages = [page(number) for number in range(24)]
+    made = training.pages_with_teasers(pages, {str(n): {"text": article(n)[1]} for n in range(24)})
+    assert [(one.set, one.id, one.host) for one in made] == [
+        ("teasers", str(n), f"{n}.org") for n in range(24)
+    ]
+    for one in made:
+        assert one.fold == int(one.id) % 2
+        days = {int(day) for day in re.findall(r"On day (\d+) of", one.html)}
+        assert int(one.id) in days
+        assert len(days) > 1
+        assert {day % 2 for day in days} == {one.fold}
+    # too few others: no page is made
+    assert training.pages_with_teasers(pages[:8], {str(n): {"text": ""} for n in range(8)}) == []
 
 
 def test_labels_are_read_as_they_were_written(tmp_path: Path) -> None:
