@@ -33,7 +33,7 @@ from tokmill.artifacts.manifest import Json, add_counts, available_cores, finger
 from tokmill.artifacts.progress import ESTIMATE, Progress, Silence, without_warnings
 from tokmill.artifacts.step import Artifact, Step
 from tokmill.duplicates.near import choose_bands
-from tokmill.engines.local import Resources, compile_kernels
+from tokmill.engines.local import PAYING_BYTES, Resources, compile_kernels
 from tokmill.pipeline.miniature import TEXT_BYTES, Miniature, choose_share, steps_in_miniature
 from tokmill.pipeline.session import Session
 from tokmill.recipe import Near, Recipe
@@ -53,8 +53,8 @@ _TIME_VARIES = 0.2
 _WORKER_BYTES, _SHARD_FACTOR = 540 << 20, 4
 # In a process that did other things before, what it took so far is not what a run takes to start.
 _MOST_LOADING = 1.5
-# Starting the first worker beside the driver, in seconds of waiting.
-_POOL_SECONDS = 1.5
+# Until the workers are at work, in seconds of waiting.
+_POOL_SECONDS = 0.5
 
 
 class Interval(msgspec.Struct, frozen=True, array_like=True):
@@ -98,11 +98,13 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     start_seconds: float
     tasks: dict[str, list[float]]  # seconds of what can be done side by side
     memory: int  # bytes of a worker
+    paying_workers: int  # more of them are not used
 
     def seconds(self, workers: int) -> Interval:
         """From the first to the last moment, with so many workers."""
-        value = self.start_seconds + (_POOL_SECONDS if workers > 1 else 0)
-        value += sum(_makespan(sizes, workers) for sizes in self.tasks.values())
+        used = min(workers, self.paying_workers)
+        value = self.start_seconds + (_POOL_SECONDS if used > 1 else 0)
+        value += sum(_makespan(sizes, used) for sizes in self.tasks.values())
         return Interval(value, value * (1 - _TIME_VARIES), value * (1 + _TIME_VARIES))
 
     @property
@@ -377,6 +379,7 @@ def _extrapolate(
         start_seconds=loaded + once,
         tasks=_tasks(view, sources, cpu),
         memory=kept,
+        paying_workers=max(view.miniature.file_bytes // PAYING_BYTES, 1),
     )
 
 
