@@ -369,6 +369,7 @@ def test_sources_that_are_not_cleaned_yet_are_named(tmp_path: Path) -> None:
         clean={"max_source_loss": "0.5"},
         domains={"code": {"filters": [{"measure": "words", "min": 999}]}},
     )
+    mill.run(recipe, workers=1, until="clean/web")
     with pytest.raises(CleanLimit):
         mill.run(recipe, workers=1)
     out = tmp_path / "out/small"

@@ -475,7 +475,7 @@ def test_verify_finds_a_forgotten_document_that_is_still_in_texts(tmp_path: Path
     for format in FORMATS:
 
         def inputs(body: Record) -> None:
-            for label in body["inputs"]:
+            for label in (label for label in body["inputs"] if label.startswith("step ")):
                 body["inputs"][label] = load_manifest(out / label.removeprefix("step ")).identity
             body["counts"] |= {"in": body["counts"]["in"] - 1, "kept": body["counts"]["kept"] - 1}
             body["tasks"][0]["counts"]["in"] -= 1

@@ -269,7 +269,7 @@ def run_command(as_json: bool, **options: Any) -> None:
     answer(with_progress("run", options), as_json, _render_run)
 
 
-@click.command("plan", epilog="Examples: tokmill plan recipe.yaml; tokmill plan recipe.yaml --estimate")
+@click.command("plan", epilog="Example: tokmill plan recipe.yaml --estimate")
 @_recipe
 @_out
 @_set
