@@ -455,7 +455,8 @@ def _mark(
             at += 1
         own = (_FNV ^ U64(tag[node])) * _FNV_PRIME
         total: Int = 0
-        while True:
+        is_plain = at >= stop or data[at] == 0x3E  # most tags of pages of nothing but tags are
+        while not is_plain:
             name, name_end, value, value_end, at = next_attribute(data, at, stop)
             size = name_end - name
             if size == 0:
