@@ -29,13 +29,13 @@ from tokmill.pipeline.changes import reasons_of
 from tokmill.pipeline.documents import Own
 from tokmill.pipeline.estimate import (
     Estimate,
-    estimate_run,
     free_bytes,
     load_estimate,
     warn_of_disk,
     write_estimate,
 )
 from tokmill.pipeline.examination import examine
+from tokmill.pipeline.extrapolation import estimate_run
 from tokmill.pipeline.plan import plan_steps, steps_until
 from tokmill.pipeline.run_manifest import Asked as Asked
 from tokmill.pipeline.run_manifest import review_plan, write_run_manifest

@@ -85,16 +85,14 @@ def _estimated(compared: list[Json]) -> str:
     rows = []
     for row in compared:
         tell = written.get(row["what"], count)
-        estimated = row["estimated"] if isinstance(row["estimated"], list) else [row["estimated"]]
-        value, *bounds = (tell(round(one, 1) if tell is seconds else round(one)) for one in estimated)
-        off = row["estimated"][0] if isinstance(row["estimated"], list) else row["estimated"]
+        value, *bounds = (tell(round(one, 1) if tell is seconds else round(one)) for one in row["estimated"])
         rows.append(
             [
                 shown("disk" if row["what"] == "bytes" else row["what"]),
                 value,
                 " – ".join(bounds),
                 tell(row["actual"]),
-                f"{off / row['actual'] - 1:+.1%}" if row["actual"] else "–",
+                f"{row['estimated'][0] / row['actual'] - 1:+.1%}" if row["actual"] else "–",
             ]
         )
     head = ["Estimated before", "", "", "it was", "off by"]

@@ -1,0 +1,259 @@
+"""What a run will come to, from a run in miniature: documents, tokens, time, memory, disk.
+
+small share, nothing loaded yet ─┐                     ┌─ what is loaded once
+share, four times it ────────────┼─ CPU and bytes of ──┼─ what each step takes whatever comes
+small share again ───────────────┘  every step         └─ what each document adds: times all there are
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tokmill.artifacts.manifest import fingerprint_of
+from tokmill.artifacts.progress import Progress, Silence, without_warnings
+from tokmill.artifacts.step import Artifact, Step
+from tokmill.duplicates.near import choose_bands
+from tokmill.engines.local import PAYING_BYTES, Resources, compile_kernels
+from tokmill.pipeline.drawn import DrawnRun, DrawnSource
+from tokmill.pipeline.estimate import NOTHING, Estimate, Interval, SourceEstimate
+from tokmill.pipeline.miniature import TEXT_BYTES, choose_share, steps_in_miniature
+from tokmill.pipeline.session import Session
+from tokmill.recipe import Near, Recipe
+
+_SMALLER = 4
+_Z = 1.96
+# A worker: measured with shards of 8, 64 and 128 MiB.
+_WORKER_BYTES, _SHARD_FACTOR = 540 << 20, 4
+# In a process that did other things before, what it took so far is not what a run takes to start.
+_MOST_LOADING = 1.5
+
+
+def estimate_run(
+    recipe: Recipe, base: Path, progress: Progress | None = None, *, text_bytes: int = TEXT_BYTES
+) -> Estimate:
+    """From about so much text, or as little as is enough of more."""
+    begun = time.monotonic()
+    loaded = min(time.process_time(), _MOST_LOADING)  # what importing all this took is part of every run
+    progress = progress or Silence()
+    compile_kernels(progress)
+    miniature = choose_share(recipe, base, text_bytes)
+    share, small = miniature.share, miniature.share / _SMALLER
+    progress.say(f"estimating from {float(share):.1%} of the documents …")
+    with tempfile.TemporaryDirectory(prefix="tokmill-estimate-") as scratch, without_warnings():
+        place = Path(scratch)
+        cold = _measure(steps_in_miniature(recipe, base, place / "small", miniature, small), {}, base)
+        whole = _measure(steps_in_miniature(recipe, base, place / "share", miniature, share), {}, base)
+        ingested = {name: one for name, one in cold.artifacts.items() if name.startswith("ingest/")}
+        again = steps_in_miniature(recipe, base, place / "again", miniature, small)
+        warm = _measure([step for step in again if step.name not in ingested], ingested, base)
+        warm.cpu.update({name: cold.cpu[name] for name in ingested})
+        view = DrawnRun(recipe, miniature, whole.artifacts)
+        return _extrapolate(view, cold, warm, whole, loaded, begun)
+
+
+# --- the runs in miniature ---
+
+
+class _Measured(NamedTuple):
+    artifacts: dict[str, Artifact]
+    cpu: dict[str, float]
+    disk: dict[str, int]
+
+
+def _measure(steps: Sequence[Step], given: Mapping[str, Artifact], base: Path) -> _Measured:
+    """Each step by itself, in this process."""
+    artifacts, cpu, disk = dict(given), {}, {}
+    out = steps[0].directory.parents[len(Path(steps[0].name).parts) - 1]
+    session = Session(base, out, Resources(1), 0, Silence())
+    try:
+        for step in steps:
+            begun = time.process_time()
+            made, _, _ = session.run_steps([step], artifacts)
+            cpu[step.name] = time.process_time() - begun
+            artifacts.update(made)
+            disk[step.name] = sum(path.stat().st_size for path in step.directory.rglob("*") if path.is_file())
+    finally:
+        session.close()
+    return _Measured(artifacts, cpu, disk)
+
+
+# --- to the whole ---
+
+
+def _extrapolate(
+    view: DrawnRun, cold: _Measured, warm: _Measured, whole: _Measured, loaded: float, begun: float
+) -> Estimate:
+    copies = view.copies()
+    sources = {name: _estimate_source(view, name, copies.get(name, {})) for name in view.sources}
+    tokens = {split: _split_tokens(view, sources, split) for split in view.splits}
+    growth = _growth(view, sources)
+    lines = {name: _line(view, name, warm, whole, growth) for name in whole.cpu}
+    once = sum(max(cold.cpu[name] - warm.cpu[name], 0) for name in warm.cpu)
+    cpu = {name: line.cpu for name, line in lines.items()}
+    docs = sum(one.kept.value for one in sources.values())
+    near = view.recipe.dedup.near
+    kept = _WORKER_BYTES + _SHARD_FACTOR * min(
+        view.recipe.shards.bytes, int(max((one.text_bytes for one in sources.values()), default=0))
+    )
+    return Estimate(
+        recipe=fingerprint_of(view.recipe.model_dump(mode="json")),
+        share=view.share,
+        sampled_bytes=sum(one.bytes for one in view.sources.values()),
+        took_seconds=time.monotonic() - begun,
+        sources=sources,
+        tokens=tokens,
+        builds={
+            name.removeprefix("build/"): one.manifest.counts["tokens"]["written"] * growth[name] / view.share
+            for name, one in view.artifacts.items()
+            if name.startswith("build/")
+        },
+        disk={name: line.disk for name, line in lines.items()},
+        scratch=docs * _scratch_bytes(near) if near is not None else 0.0,
+        cpu_seconds=cpu,
+        start_seconds=loaded + once,
+        tasks=_tasks(view, sources, cpu),
+        memory=kept,
+        paying_workers=max(view.miniature.file_bytes // PAYING_BYTES, 1),
+    )
+
+
+def _scratch_bytes(near: Near) -> int:
+    """Of a document, while near duplicates are looked for: its signature, and its bands."""
+    chosen = choose_bands(float(near.threshold))
+    bands, rows = near.bands or chosen[0], near.rows or chosen[1]
+    return 20 + bands * (4 * rows + 12)
+
+
+def _estimate_source(view: DrawnRun, name: str, copies: Mapping[str, tuple[float, float]]) -> SourceEstimate:
+    source = view.sources[name]
+    counts = view.artifacts[f"clean/{name}"].manifest.counts
+    clean = counts["kept"] * source.by_docs
+    copied = {reason: min(count, clean) for reason, (count, _) in copies.items()}
+    kept = max(clean - sum(copied.values()), 0)
+    dropped = {f"ingest: {reason}": count for reason, count in view.left_out(name).items()}
+    for verdict in ("dropped", "quarantined"):
+        dropped |= {f"clean: {reason}": n * source.by_docs for reason, n in counts[verdict].items()}
+    dropped |= {f"dedup: {reason}": count for reason, count in copied.items()}
+    sizes = sum(source.tokens.values(), np.zeros(len(source.sizes), np.int64))
+    # documents that a share finds no copy of go too, with as many tokens as the others have
+    found = (counts["kept"] - int((sizes > 0).sum())) * source.by_docs
+    before = float(sizes.sum()) * source.by_bytes
+    more = (sum(copied.values()) - found) / max(kept + sum(copied.values()) - found, 1) if view.splits else 0
+    value = before * (1 - max(more, 0))
+    spread = _Z * _deviation(sizes, source, view.share)
+    drawn = source.by_docs * math.sqrt((1 - view.share) * _variance(counts["kept"], source.docs))
+    error = _Z * math.hypot(drawn, *(deviation for _, deviation in copies.values()))
+    return SourceEstimate(
+        documents=source.all_docs,
+        kept=Interval(kept, max(kept - error, 0), min(kept + error, source.all_docs)),
+        dropped=dropped,
+        tokens=Interval(value, max(value - spread, 0), value + spread),
+        text_bytes=source.all_bytes,
+    )
+
+
+def _variance(kept: int, drawn: int) -> float:
+    """Of how many of those drawn are kept (Agresti and Coull 1998: four more, two of them kept)."""
+    share = (kept + 2) / (drawn + 4)
+    return drawn * share * (1 - share)
+
+
+def _deviation(tokens: Any, source: DrawnSource, share: float) -> float:
+    """Of the tokens of all, as bytes of text times the tokens of a byte (Cochran 1977, 6.3)."""
+    if len(tokens) < 2 or share >= 1:
+        return 0.0
+    rest = tokens - tokens.sum() / max(source.sizes.sum(), 1) * source.sizes
+    return float(source.all_docs * math.sqrt((1 - share) * rest.var(ddof=1) / len(rest)))
+
+
+def _split_tokens(view: DrawnRun, sources: Mapping[str, SourceEstimate], split: str) -> Interval:
+    total = NOTHING
+    for name, source in view.sources.items():
+        drawn = sum(int(one.sum()) for one in source.tokens.values())
+        here = int(source.tokens[split].sum())
+        share = here / drawn if drawn else 0.0
+        of = sources[name].tokens
+        own = _Z * _deviation(source.tokens[split], source, view.share)
+        total += Interval(of.value * share, max(of.value * share - own, 0), of.value * share + own)
+    return total
+
+
+def _growth(view: DrawnRun, sources: Mapping[str, SourceEstimate]) -> dict[str, float]:
+    """By step: how much more than what was drawn over the share there is of what it works on."""
+    share = view.share
+    drawn = {
+        name: sum(int(one.sum()) for one in source.tokens.values()) for name, source in view.sources.items()
+    }
+    tokens = sum(one.tokens.value for one in sources.values()) * share / max(sum(drawn.values()), 1)
+    docs = sum(one.all_docs for one in view.sources.values()) * share
+    docs /= max(sum(one.docs for one in view.sources.values()), 1)
+    text = sum(one.all_bytes for one in view.sources.values()) * share
+    text /= max(sum(one.bytes for one in view.sources.values()), 1)
+    has_target = view.recipe.mixture is not None and view.recipe.mixture.target is not None
+    grown = {}
+    for name in view.artifacts:
+        kind, _, source = name.partition("/")
+        if kind in ("ingest", "clean"):
+            grown[name] = view.sources[source].by_bytes * share
+        elif kind in ("mixture", "build", "texts"):
+            grown[name] = 1.0 if has_target else tokens
+        else:
+            grown[name] = {"tokens": tokens, "split": docs}.get(kind, text)
+    return grown
+
+
+class _Line(NamedTuple):
+    cpu: float
+    disk: float
+
+
+def _line(view: DrawnRun, name: str, warm: _Measured, whole: _Measured, growth: Mapping[str, float]) -> _Line:
+    """Through two points, to all there is."""
+    kind, _, source = name.partition("/")
+    share, small = view.share, view.share / _SMALLER
+    read = float(view.miniature.sources[source].read) if kind == "ingest" else 1.0
+
+    def at_all(few: float, many: float, *, each: float) -> float:
+        slope = max(many - few, 0) / (share - small)
+        fixed = max(many - slope * share, 0)
+        return fixed / each + slope * growth[name]
+
+    return _Line(
+        at_all(warm.cpu[name], whole.cpu[name], each=read),
+        at_all(warm.disk.get(name, 0) or whole.disk[name] / _SMALLER, whole.disk[name], each=1.0),
+    )
+
+
+# --- side by side ---
+
+
+def _tasks(
+    view: DrawnRun, sources: Mapping[str, SourceEstimate], cpu: Mapping[str, float]
+) -> dict[str, list[float]]:
+    """By what follows on each other: seconds of the tasks that can be done at the same time."""
+    shard = view.recipe.shards.bytes
+    parts = {
+        name: max(math.ceil(one.text_bytes / shard), len(view.miniature.sources[name].files), 1)
+        for name, one in sources.items()
+    }
+    read = [
+        (cpu[f"ingest/{name}"] + cpu[f"clean/{name}"]) / count
+        for name, count in parts.items()
+        for _ in range(count)
+    ]
+    every = sum(parts.values())
+    found = {"ingest": read}
+    for name, seconds in cpu.items():
+        kind = name.partition("/")[0]
+        if kind in ("dedup", "tokens"):
+            found[name] = [seconds / every] * every
+        elif kind not in ("ingest", "clean"):
+            found[name] = [seconds]
+    return found
