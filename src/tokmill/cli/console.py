@@ -46,6 +46,7 @@ from tokmill.artifacts.progress import MARK
 from tokmill.cli.output import verbosity, write_log
 from tokmill.engines.forking import forked_server
 from tokmill.errors import OutputLost, TokmillError, plural
+from tokmill.kernels.lean import spare_libraries
 from tokmill.recipe.whole import names_keys
 from tokmill.storage.disk import system_error
 
@@ -148,6 +149,7 @@ def with_progress(function: str, options: dict[str, Any]) -> Any:
     none."""
     with _open_bars(auto_refresh=False):
         act = getattr(tokmill, function)
+    spare_libraries()
     ready = forked_server() if options.get("workers", 1) != 1 else contextlib.nullcontext()
     with ready, open_progress() as progress:
         return act(**options, progress=progress)

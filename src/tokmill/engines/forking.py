@@ -2,7 +2,7 @@
 
     driver ─ forked, while it has one thread ──┐
            └ else a Python of its own ─────────┴─> server ─ load ─ kernels, tables, libraries
-           ──  {"load": "module:function", …}      ──>  │
+           ──  {"load": "module:function", …}      ──>  │    <── a byte, when it is loaded
            ──  {}, the worker's end of a socket pair ──>└─ fork ─> worker <── orders, replies ──> driver
 
 A Python that loads all this takes 3.2 CPU seconds; a worker that is forked from one 0.1
@@ -57,23 +57,47 @@ class Started(Protocol):
     @property
     def pid(self) -> int: ...
     def wait(self, timeout: float | None = None) -> int: ...
+    def kill(self) -> None: ...  # if it has not ended
 
 
 class Server:
     def __init__(self, control: socket.socket, started: Started) -> None:
         self._control = control
         self._started = started
+        self._has_forked = False
+        self._loads = 0  # asked for, and not known to be done
+
+    def fileno(self) -> int:
+        """Of what can be read: that something is loaded."""
+        return self._control.fileno()
 
     def load(self, what: str, *arguments: object) -> None:
-        """Call a function there, by its name, before anything is forked."""
-        self._control.send(json.dumps({"load": what, "arguments": arguments}).encode())
+        """Call a function there, by its name, before anything else is forked."""
+        with contextlib.suppress(OSError):  # it is gone: who forks will see that
+            self._control.send(json.dumps({"load": what, "arguments": arguments}).encode())
+            self._loads += 1
+
+    def hear(self) -> bool:
+        """After something can be read: whether all is loaded that was asked for. Raises EOFError where the
+        server is gone."""
+        try:
+            heard = len(self._control.recv(1))
+        except OSError:
+            heard = 0
+        if not heard:
+            raise EOFError
+        self._loads -= heard
+        return not self._loads
 
     def fork(self, theirs: socket.socket) -> None:
         """Raises OSError where the server is gone."""
         socket.send_fds(self._control, [b"{}"], [theirs.fileno()])
+        self._has_forked = True
 
     def close(self) -> None:
         self._control.close()
+        if not self._has_forked:  # it may be loading what nobody needs
+            self._started.kill()
         self._started.wait()
 
 
@@ -108,6 +132,11 @@ class _Forked:
             return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return 0
 
+    def kill(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            if not os.waitpid(self.pid, os.WNOHANG)[0]:
+                os.kill(self.pid, signal.SIGKILL)
+
 
 _ready: list[Server] = []  # forked by this process while it could, for the first engine that it opens
 
@@ -125,6 +154,12 @@ def forked_server() -> Iterator[None]:
     finally:
         while _ready:
             _ready.pop().close()
+
+
+def load_ahead(what: str) -> None:
+    """In the server that waits for its engine, if there is one: while this process finds out what to do."""
+    for server in _ready:
+        server.load(what)
 
 
 def take_server() -> Server:
@@ -184,6 +219,8 @@ def serve(control: socket.socket) -> NoReturn:
             with contextlib.suppress(BaseException):  # the task that needs it says what is missing
                 _named(wanted["load"])(*wanted["arguments"])
             gc.freeze()  # what was loaded is not looked through again, and so not copied, in each worker
+            with contextlib.suppress(OSError):  # the driver is gone, and the next message says so
+                control.send(b"l")
         for descriptor in descriptors:
             children.add(_fork_worker(descriptor, control))
             os.close(descriptor)

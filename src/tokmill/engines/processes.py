@@ -5,6 +5,11 @@
 
 A worker is forked by a server that is ready (`forking`), or is a Python of its own where nothing can be
 forked. It is begun when there is a task for it.
+
+    server   ─ load: what the first tasks use ─┬─ load: what only later ones do ─┬─
+                                               └─ worker ─ its task ─ ends       └─ worker, in its place
+
+No worker waits for what its task does not need, and none loads what the server has by then.
 """
 
 from __future__ import annotations
@@ -26,11 +31,16 @@ _HEAD = 1 + LENGTH.size
 _WORKER = "tokmill.engines.worker:work_at"
 
 
-class Prepare(NamedTuple):
-    """What loads the things that tasks use, before workers are forked."""
+class Load(NamedTuple):
+    """A function that loads things that tasks use."""
 
     function: str  # module:name
-    arguments: Sequence[object]  # as JSON has them
+    arguments: Sequence[object] = ()  # as JSON has them
+
+
+class Prepare(NamedTuple):
+    first: Sequence[Load]  # before any worker is forked
+    later: Sequence[Load]  # while the first ones work
 
 
 class _Worker:
@@ -38,6 +48,7 @@ class _Worker:
         self.channel = channel
         self.pid: int | None = None  # none before it has said so
         self.is_gone = False
+        self.is_old = False  # one that is forked now has more
         self.task: Handle | None = None
         self._heard = bytearray()
 
@@ -92,6 +103,7 @@ class Processes:
         self._most = most
         self._prepare = prepare
         self._server: Server | None = None
+        self._later: Sequence[Load] = ()  # not asked for yet
         self._pythons: list[Started] = []
         self._workers: list[_Worker] = []
         self._selector = selectors.DefaultSelector()
@@ -102,6 +114,9 @@ class Processes:
     def submit(self, order: bytes) -> Handle:
         while True:
             idle = [worker for worker in self._workers if worker.task is None and not worker.is_gone]
+            if idle and idle[0].is_old:
+                self._forget(idle[0])  # it ends when it sees that the socket does
+                continue
             worker = idle[0] if idle else self._begin()
             worker.task = handle = Handle(worker)
             try:
@@ -114,9 +129,13 @@ class Processes:
             return handle
 
     def wait(self, handles: Sequence[Handle]) -> Sequence[Handle]:
+        self._load_later()
         while not (over := [handle for handle in handles if handle.is_over]):
             for key, _ in self._selector.select():
-                worker: _Worker = key.data
+                worker: _Worker | None = key.data
+                if worker is None:
+                    self._hear_server()
+                    continue
                 worker.hear()
                 if worker.is_gone:
                     self._forget(worker)
@@ -158,12 +177,35 @@ class Processes:
     def _open_server(self, get: Callable[[], Server]) -> Server:
         if self._server is None:
             self._server = get()
-            if self._prepare:
-                self._server.load(self._prepare.function, *self._prepare.arguments)
+            first, self._later = self._prepare or Prepare((), ())
+            for load in first:
+                self._server.load(load.function, *load.arguments)
         return self._server
+
+    def _load_later(self) -> None:
+        """All workers are begun for which there are tasks; another one would have to wait for this."""
+        if self._server is not None and self._later:
+            for load in self._later:
+                self._server.load(load.function, *load.arguments)
+            self._later = ()
+            self._selector.register(self._server, selectors.EVENT_READ, None)
+
+    def _hear_server(self) -> None:
+        assert self._server is not None
+        try:
+            is_loaded = self._server.hear()
+        except EOFError:  # it was killed, which is seen where a worker is to be forked
+            is_loaded = False
+            self._selector.unregister(self._server)
+        if is_loaded:
+            self._selector.unregister(self._server)
+            for worker in self._workers:
+                worker.is_old = True
 
     def _close_server(self) -> None:
         if self._server is not None:
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(self._server)
             self._server.close()
             self._server = None
 

@@ -77,12 +77,12 @@ def load_kernels(modules: Collection[str] | None = None) -> list[Any]:
     return kernels
 
 
-def load_kept() -> None:
-    """Those that are in the cache, called once in this process; none where some are not, or nothing is
-    kept."""
+def load_kept(is_wanted: Callable[[str], bool] = lambda module: True) -> None:
+    """Those that are in the cache, of the modules that are wanted, called once in this process; none where
+    some are not, or nothing is kept."""
     ready = _ready_file()
     if ready is not None and not _stale(ready, _stamps()):
-        _call_each(kernels_of())
+        _call_each(kernels_of([module for module in _modules() if is_wanted(module)]))
 
 
 def kernels_of(modules: Collection[str] | None = None) -> list[Any]:

@@ -24,6 +24,7 @@ from tokmill.artifacts.cache import prepare_cache
 from tokmill.artifacts.manifest import MANIFEST, Json, fingerprint_of
 from tokmill.artifacts.progress import Progress, Silence, open_journal, warnings_to
 from tokmill.artifacts.step import Artifact, Step, remove_leftovers
+from tokmill.engines.forking import load_ahead
 from tokmill.engines.local import EngineName, Resources, check_resources, parse_bytes
 from tokmill.pipeline.changes import reasons_of
 from tokmill.pipeline.documents import Own
@@ -45,6 +46,7 @@ from tokmill.recipe import Recipe
 from tokmill.recipe.file import Settings, Written, read_recipe
 from tokmill.recipe.setting import dotted
 from tokmill.sources.reading import write_objects
+from tokmill.stages.loading import LOADED_FIRST
 from tokmill.stages.warnings import told_by_run
 from tokmill.storage.disk import make_directory
 from tokmill.storage.lease import open_lease
@@ -119,6 +121,8 @@ def run(
     refuse_squeezed_url(out)
     check_resources(Resources(workers, engine, address, bound))
     place = place_of(written, base, out, work)
+    if not (place / MANIFEST).exists():  # a run from nothing: workers will be needed
+        load_ahead(LOADED_FIRST)
     with warnings_to(progress.say) if progress is not None else contextlib.nullcontext():
         whole = examine(written, base, place, engine=engine, until=until)
 

@@ -1,11 +1,12 @@
 """What tasks use and every process would load for itself: once, by the process that workers are forked from.
 
-    load_ahead ─┬─ kernels      those that are compiled and kept: 1.0 CPU seconds
-                ├─ tables       of code points, words and sentences: 0.25
-                ├─ libraries    that others load when they are first used: pandas by Arrow, 0.2
-                └─ a tokenizer  that is not to be trained: 0.45 for gpt2
+    load_common ─┬─ kernels    those that are compiled and kept, but for pages: 0.5 CPU seconds
+                 └─ tables     of code points, words and sentences, the language model: 0.25
+    load_pages   ─── kernels   of web pages: 0.2
+    load_rest    ─┬─ libraries that others load when they are first used: pandas by Arrow, 0.2
+                  └─ tokenizer that is not to be trained: 0.45 for gpt2
 
-None of it starts a thread.
+No task of ingest needs the rest, so it is loaded while they are at work. None of it starts a thread.
 """
 
 from __future__ import annotations
@@ -19,13 +20,17 @@ import pyarrow as pa
 from tokmill.artifacts.step import Step
 from tokmill.clean.language import fasttext_model, letter_classes
 from tokmill.duplicates.shingling import boundary_kinds, unit_kinds, word_table
-from tokmill.engines.processes import Prepare
+from tokmill.engines.processes import Load, Prepare
+from tokmill.kernels.lean import spare_libraries
 from tokmill.kernels.warm import load_kept
 from tokmill.kernels.wordclasses import class_table, fold_table
 from tokmill.tokenizers.fast import LibraryTokenizer
 from tokmill.tokenizers.load import pinned_tokenizer
 
 _TABLES = (fold_table, class_table, letter_classes, word_table, boundary_kinds, unit_kinds, fasttext_model)
+
+
+_PAGES = ("html", "mathml")  # how modules of kernels begin that pages, posts and the like need
 
 
 def prepare_for(steps: Sequence[Step]) -> Prepare:
@@ -35,17 +40,42 @@ def prepare_for(steps: Sequence[Step]) -> Prepare:
         for step in steps
         if step.kind == "tokenizer" and step.extra is not None
     ]
-    return Prepare(f"{load_ahead.__module__}:{load_ahead.__qualname__}", pinned)
+    has_pages = any(step.kind == "ingest" and step.options.reading.format != "records" for step in steps)
+    return Prepare(
+        [Load(LOADED_FIRST), *([Load(_name(load_pages))] if has_pages else [])],
+        [Load(_name(load_rest), pinned)],
+    )
 
 
-def load_ahead(*pinned: tuple[str, str, str | None]) -> None:
+def _name(function: Callable[..., None]) -> str:
+    return f"{function.__module__}:{function.__qualname__}"
+
+
+def load_common() -> None:
+    spare_libraries()
+    _try([lambda: load_kept(lambda module: not module.startswith(_PAGES)), *_TABLES])
+
+
+def load_pages() -> None:
+    _try([load_kept])
+
+
+def load_rest(*pinned: tuple[str, str, str | None]) -> None:
+    _try([_load_pandas, *(functools.partial(load_pinned, *one) for one in pinned)])
+
+
+LOADED_FIRST = _name(load_common)  # by every run
+
+
+def _try(acts: Sequence[Callable[[], object]]) -> None:
     """What is not installed, or cannot be read, is told by the task that needs it."""
-    acts: list[Callable[[], object]] = [load_kept, *_TABLES]
-    acts.append(lambda: pa.array([""], pa.large_string()))
-    acts += [functools.partial(load_pinned, *one) for one in pinned]
     for act in acts:
         with contextlib.suppress(Exception):
             act()
+
+
+def _load_pandas() -> None:
+    pa.array([""], pa.large_string())
 
 
 def load_pinned(path: str, sha256: str, encoding: str | None) -> None:
