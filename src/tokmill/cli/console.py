@@ -49,6 +49,7 @@ from tokmill.errors import OutputLost, TokmillError, plural
 from tokmill.kernels.lean import spare_libraries
 from tokmill.recipe.whole import names_keys
 from tokmill.storage.disk import system_error
+from tokmill.storage.lean import spare_pandas
 
 TYPED = re.compile(r"`([^`]+)`")
 _ASIDE = re.compile(r" ?\([^()]*\)")
@@ -150,6 +151,7 @@ def with_progress(function: str, options: dict[str, Any]) -> Any:
     with _open_bars(auto_refresh=False):
         act = getattr(tokmill, function)
     spare_libraries()
+    spare_pandas()
     ready = forked_server() if options.get("workers", 1) != 1 else contextlib.nullcontext()
     with ready, open_progress() as progress:
         return act(**options, progress=progress)

@@ -3,8 +3,7 @@
     load_common ─┬─ kernels    those that are compiled and kept, but for pages: 0.5 CPU seconds
                  └─ tables     of code points, words and sentences, the language model: 0.25
     load_pages   ─── kernels   of web pages: 0.2
-    load_rest    ─┬─ libraries that others load when they are first used: pandas by Arrow, 0.2
-                  └─ tokenizer that is not to be trained: 0.45 for gpt2
+    load_rest    ─── tokenizer that is not to be trained: 0.45 for gpt2
 
 No task of ingest needs the rest, so it is loaded while they are at work. None of it starts a thread.
 """
@@ -15,8 +14,6 @@ import contextlib
 import functools
 from collections.abc import Callable, Sequence
 
-import pyarrow as pa
-
 from tokmill.artifacts.step import Step
 from tokmill.clean.language import fasttext_model, letter_classes
 from tokmill.duplicates.shingling import boundary_kinds, unit_kinds, word_table
@@ -24,6 +21,7 @@ from tokmill.engines.processes import Load, Prepare
 from tokmill.kernels.lean import spare_libraries
 from tokmill.kernels.warm import load_kept
 from tokmill.kernels.wordclasses import class_table, fold_table
+from tokmill.storage.lean import spare_pandas
 from tokmill.tokenizers.fast import LibraryTokenizer
 from tokmill.tokenizers.load import pinned_tokenizer
 
@@ -53,6 +51,7 @@ def _name(function: Callable[..., None]) -> str:
 
 def load_common() -> None:
     spare_libraries()
+    spare_pandas()
     _try([lambda: load_kept(lambda module: not module.startswith(_PAGES)), *_TABLES])
 
 
@@ -61,7 +60,7 @@ def load_pages() -> None:
 
 
 def load_rest(*pinned: tuple[str, str, str | None]) -> None:
-    _try([_load_pandas, *(functools.partial(load_pinned, *one) for one in pinned)])
+    _try([functools.partial(load_pinned, *one) for one in pinned])
 
 
 LOADED_FIRST = _name(load_common)  # by every run
@@ -72,10 +71,6 @@ def _try(acts: Sequence[Callable[[], object]]) -> None:
     for act in acts:
         with contextlib.suppress(Exception):
             act()
-
-
-def _load_pandas() -> None:
-    pa.array([""], pa.large_string())
 
 
 def load_pinned(path: str, sha256: str, encoding: str | None) -> None:
