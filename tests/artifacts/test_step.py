@@ -55,7 +55,9 @@ def conclude(directory: Path, receipts: list[Receipt]) -> Artifact:
         experiment_id="",
         environment={},
     )
-    return finish(directory, manifest)
+    artifact = finish(directory, manifest)
+    sweep(artifact)
+    return artifact
 
 
 def listing(directory: Path) -> list[str]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from storage.scratch import BOM, QUICK, blocks_of, collect, write_as
 from tokmill.errors import InputError
-from tokmill.storage.codecs import SUFFIXES, peek, read_batches, split_file, write_table
+from tokmill.storage.codecs import SUFFIXES, packed_spans, peek, read_batches, split_file, write_table
 from tokmill.storage.records import WHOLE, BadRecord, Kind, Span, Wanted
 
 WANTED = [Wanted("text", "text", Kind.TEXT, True)]
@@ -51,6 +52,38 @@ def test_a_file_cut_at_any_size_gives_the_same_rows_and_the_same_faults(scratch,
     joined = [row for rows, _ in parts for row in rows], [record for _, bad in parts for record in bad]
     assert joined == read(path, "line", limit)
     assert len(spans) == max(1, -(-len(content) // target_bytes))
+
+
+@QUICK
+@given(data=st.data())
+def test_parts_of_what_a_file_is_decompressed_to_are_the_same_rows_and_faults(scratch, data):
+    content = b"\n".join(data.draw(st.lists(JSON_LINES, min_size=1, max_size=12)))
+    bounds = sorted(data.draw(st.sets(st.integers(1, len(content) + 20), max_size=3)))
+    limit = data.draw(st.sampled_from([20, 1000]))
+    path = write_as(scratch / "a.jsonl.zst", content)
+    with blocks_of(data.draw(st.integers(3, 80))):
+        spans = [Span(start, end) for start, end in zip([0, *bounds], [*bounds, None], strict=True)]
+        parts = [read(path, "line", limit, span) for span in spans]
+    joined = [row for rows, _ in parts for row in rows], [record for _, bad in parts for record in bad]
+    assert joined == read(path, "line", limit)
+
+
+@pytest.mark.parametrize("size", [1, 100_000, 2 << 20, 4_600_000, 100_000_000])
+def test_a_compressed_file_is_cut_where_its_parts_are_worth_it(size):
+    spans = packed_spans(size)
+    assert spans[0].start == 0
+    assert spans[-1].end is None
+    assert [span.end for span in spans[:-1]] == [span.start for span in spans[1:]]
+    assert len(spans) == (2 if size >= 2 << 20 else 1)
+
+
+def test_a_large_compressed_file_and_its_parts_are_the_same_rows(tmp_path):
+    draw = random.Random(7)
+    lines = [json.dumps({"text": draw.randbytes(40).hex()}) for _ in range(60_000)]
+    path = write_as(tmp_path / "a.jsonl.zst", "\n".join(lines).encode())
+    spans = split_file(path, path.stat().st_size, "line", 1)
+    assert len(spans) == 2
+    assert [row for span in spans for row in read(path, "line", span=span)[0]] == read(path, "line")[0]
 
 
 def test_parts_of_real_blocks_and_of_one_file_are_the_same_rows(tmp_path):

@@ -138,29 +138,41 @@ def remove_leftovers(directory: Path) -> None:
             remove_file(path)
 
 
+class Evidence:
+    """Receipts of earlier work in a directory, finished or killed, as they are now."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        found = load_receipts(directory)
+        if (directory / STALE_MANIFEST).is_file():
+            with contextlib.suppress(TokmillError):  # damaged evidence is no evidence: the tasks run again
+                found += load_manifest(directory, STALE_MANIFEST).receipts()
+        self._found: dict[str, list[Receipt]] = {}
+        for receipt in found:
+            self.add(receipt)
+
+    def add(self, receipt: Receipt) -> None:
+        self._found.setdefault(receipt.fingerprint, []).append(receipt)
+
+    def usable(self, wanted: Iterable[str]) -> dict[str, Receipt]:
+        """By fingerprint: those whose files are all intact."""
+        found: dict[str, Receipt] = {}
+        for fingerprint in dict.fromkeys(wanted):
+            for receipt in self._found.get(fingerprint, ()):
+                if _intact(self._directory, receipt):
+                    found[fingerprint] = receipt
+                    break
+        return found
+
+
 def usable_receipts(directory: Path, wanted: Iterable[str]) -> dict[str, Receipt]:
-    """By fingerprint: receipts of earlier work, finished or killed, whose files are all intact."""
-    candidates = load_receipts(directory)
-    if (directory / STALE_MANIFEST).is_file():
-        with contextlib.suppress(TokmillError):  # damaged evidence is no evidence: the tasks run again
-            candidates += load_manifest(directory, STALE_MANIFEST).receipts()
-    fingerprints = set(wanted)
-    found: dict[str, Receipt] = {}
-    for receipt in candidates:
-        if (
-            receipt.fingerprint in fingerprints
-            and receipt.fingerprint not in found
-            and _intact(directory, receipt)
-        ):
-            found[receipt.fingerprint] = receipt
-    return found
+    return Evidence(directory).usable(wanted)
 
 
 def finish(directory: Path, manifest: Manifest) -> Artifact:
+    """What the manifest does not list is still there (`sweep`)."""
     write_manifest(directory, manifest)
-    artifact = Artifact(directory, manifest)
-    sweep(artifact)
-    return artifact
+    return Artifact(directory, manifest)
 
 
 def sweep(artifact: Artifact) -> None:

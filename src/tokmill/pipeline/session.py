@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from tokmill.artifacts.manifest import (
@@ -30,6 +31,7 @@ from tokmill.artifacts.progress import Progress
 from tokmill.artifacts.step import (
     Artifact,
     Conduct,
+    Evidence,
     Outcome,
     Step,
     Task,
@@ -38,7 +40,6 @@ from tokmill.artifacts.step import (
     finish,
     is_unswept,
     sweep,
-    usable_receipts,
 )
 from tokmill.engines.cluster import Done, Engine
 from tokmill.engines.local import Resources, compile_kernels, open_engine
@@ -78,6 +79,9 @@ class Session:
         self._why = why
         self.restored: list[str] = []
         self._engine: Engine | None = None
+        # A file that goes, and a directory that is synced, take a disk's time: no step waits for that.
+        self._sweeper = ThreadPoolExecutor(1, thread_name_prefix="sweep")
+        self._sweeping: list[Future[None]] = []
         self._planned: list[Step] = []
         self._timeline = Timeline()
         self.compiling_seconds = 0.0
@@ -85,6 +89,12 @@ class Session:
     def close(self) -> None:
         if self._engine is not None:
             self._engine.close()
+        self._sweeper.shutdown()
+
+    def _finish_sweeping(self) -> None:
+        """Raises what went wrong there."""
+        while self._sweeping:
+            self._sweeping.pop(0).result()
 
     def run_steps(
         self, steps: Sequence[Step], given: Mapping[str, Artifact] | None = None
@@ -129,6 +139,8 @@ class Session:
                     if (outcome := self._advance(conducted)) is not None:
                         del at_work[conducted.directory]
                         artifacts[name] = self._conclude(conducted, outcome)
+
+        self._finish_sweeping()
 
         def in_order(names: set[str]) -> list[str]:
             return [step.name for step in steps if step.name in names]
@@ -184,7 +196,7 @@ class Session:
             tasks = conducted.ask()
             if tasks is None:
                 return conducted.outcome
-            found = usable_receipts(step.directory, conducted.fingerprints)
+            found = conducted.found()
             self._progress.expect_tasks(step.name, len(tasks), len(found))
             missing = conducted.expect(found)
             if missing:
@@ -220,6 +232,7 @@ class Session:
             environment=environment,
         )
         artifact = finish(step.directory, manifest)
+        self._sweeping.append(self._sweeper.submit(sweep, artifact))
         self._progress.finish_step(step.name, seconds, outcome.counts)
         return artifact
 
@@ -259,6 +272,7 @@ class _Conducted:
         self.cpu_seconds = 0.0  # of its tasks
         self.outcome: Outcome | None = None
         self.fingerprints: list[str] = []
+        self._evidence: Evidence | None = None
         self._conduct = conduct
         self._tasks: list[Task] | None = None
         self._receipts: dict[str, Receipt] = {}
@@ -278,6 +292,12 @@ class _Conducted:
         self._receipts = {}
         return self._tasks
 
+    def found(self) -> dict[str, Receipt]:
+        """Of the tasks that it asked for, what is there already."""
+        if self._evidence is None:
+            self._evidence = Evidence(self.step.directory)
+        return self._evidence.usable(self.fingerprints)
+
     def expect(self, found: Mapping[str, Receipt]) -> list[Task]:
         """Those that are not found have to be run."""
         self._receipts = dict(found)
@@ -289,6 +309,8 @@ class _Conducted:
     def hold(self, done: Done) -> bool:
         """Whether that was the last one."""
         self._receipts[done.receipt.fingerprint] = done.receipt
+        if self._evidence is not None:
+            self._evidence.add(done.receipt)
         self.cpu_seconds += done.cpu_seconds
         self._missing -= 1
         return not self._missing

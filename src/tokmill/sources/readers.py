@@ -125,6 +125,7 @@ def _longer_name(file: InputFile) -> str:
 
 _SOURCES_LOG = logging.getLogger("tokmill.sources")
 _PEEKED_FILES = 8
+_LEAST_PART_BYTES = 8 << 20
 
 
 READERS: dict[str, Reader] = {
@@ -212,18 +213,23 @@ class Chunks:
         if self._opened == len(self._files):
             return False
         file, reader = self._files[self._opened], find_reader(self._reading)
-        spans = reader.split(file.path, file.bytes, self._reading.options, self._target_bytes)
+        spans = reader.split(file.path, file.bytes, self._reading.options, self._part_bytes(file))
         self.cut += [Chunk(file, span) for span in spans]
         self._opened += 1
         return True
 
+    def _part_bytes(self, file: InputFile) -> int:
+        """A small file is cut into eight, so that all cores have a part of it. It depends on nothing but the
+        file: what is added to a source cuts none of the others anew."""
+        return min(self._target_bytes, max(file.bytes // 8, _LEAST_PART_BYTES))
+
 
 def chunk_sizes(chunks: list[Chunk]) -> list[int]:
-    """How many bytes of its file each chunk is; parts of a file of columns are taken to be equal."""
+    """How many bytes of its file each chunk is; parts that are not of its own bytes are taken to be equal."""
     parts = Counter(chunk.file.name for chunk in chunks)
     return [
         file.bytes // parts[file.name]
-        if file.name.endswith(codecs.COLUMNS)
+        if file.name.endswith((*codecs.COLUMNS, codecs.CUT_INSIDE))
         else (file.bytes if span.end is None else span.end) - span.start
         for file, span in chunks
     ]

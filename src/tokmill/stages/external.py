@@ -82,6 +82,7 @@ Layout = Mapping[str, Any]
 _KEY_BITS = 16
 _SHIFT = np.uint64(64 - _KEY_BITS)
 MAX_PARTITIONS = 1 << _KEY_BITS
+_SHARED_DOCUMENTS, _MOST_SHARED = 32_768, 16
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _OTHER = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -90,6 +91,11 @@ _OTHER = np.uint64(0xC2B2AE3D27D4EB4F)
 def partitions_for(rows: int, most: int, at_least: int) -> int:
     """How many partitions hold at most so many rows each, if hashes are spread evenly."""
     return min(max(at_least, -(-rows // most)), max(MAX_PARTITIONS, at_least))
+
+
+def partitions_to_share(documents: int) -> int:
+    """So that many cores have a task each; one of fewer documents would cost more than it does."""
+    return min(documents // _SHARED_DOCUMENTS, _MOST_SHARED)
 
 
 def by_hash(keys: Column) -> Column:

@@ -287,12 +287,15 @@ def read_blocks(
 ) -> Iterator[Block | Oversize]:
     """Blocks of the lines whose first byte lies in [start, end).
 
-    Ranges are for plain files only: [0, a), [a, b), [b, None) together give each line exactly once.
+    [0, a), [a, b), [b, None) together give each line exactly once. Positions are of what a file is
+    decompressed to, and what lies before `start` is decompressed and let go.
     """
     size = block_bytes or BLOCK_BYTES
     with open_stream(path) as stream:
         position = max(start - 1, 0)
-        if position:
+        if position and path.suffix in PACKED:
+            _skip(stream, position, path)
+        elif position:
             stream.seek(position)  # type: ignore[attr-defined]
         elif path.name.endswith(JSON):
             stream = open_records(stream, path)
@@ -349,6 +352,11 @@ def read_blocks(
                 skipped, tail = len(tail), b""
             if at_end:
                 return
+
+
+def _skip(stream: Stream, size: int, path: AnyPath) -> None:
+    while size and (piece := read_exactly(stream, min(size, BLOCK_BYTES), path)):
+        size -= len(piece)
 
 
 def _window(path: AnyPath) -> InputError:
@@ -440,7 +448,8 @@ class Peek(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A part of a file: bytes [start, end) of a plain one, of one of columns row groups or batches."""
+    """A part of a file: bytes [start, end) of what it is decompressed to, of one of columns row groups or
+    batches."""
 
     start: int = 0
     end: int | None = None

@@ -44,6 +44,7 @@ from tokmill.stages.external import (
     load_between,
     open_runs,
     partitions_for,
+    partitions_to_share,
     write_run,
 )
 
@@ -97,7 +98,8 @@ def match_tasks(
     options = step.options
     hashes = [table_input("hashes", step.directory, receipt.files[0]) for receipt in hashed]
     documents = sum(item.rows for item in hashes)
-    partitions = partitions_for(documents, HASHES_AT_ONCE, options.partitions)
+    at_least = max(options.partitions, partitions_to_share(documents))
+    partitions = partitions_for(documents, HASHES_AT_ONCE, at_least)
     whole = MatchOptions(
         partition=0,
         partitions=partitions,

@@ -75,6 +75,7 @@ from tokmill.stages.external import (
     load_partition,
     open_runs,
     partitions_for,
+    partitions_to_share,
     read_tables,
     write_run,
 )
@@ -122,7 +123,7 @@ class ExtractOptions(NumberedOptions, frozen=True):
 def _find_near(step: DedupStep, asked: NearOptions, considered: Sequence[Considered]) -> Phase:
     near = replace(asked, normalization=SHINGLE_NORMALIZATION)
     shards = [one.shard for one in considered]
-    at_least, directory = step.options.partitions, str(step.directory)
+    directory = str(step.directory)
     # marks of passages save 0.26 CPU seconds for each per cent of the bench texts, signatures 0.11
     reserved = PASSAGES_SHARE if getattr(step.options, "window", None) else 0.0
     how = signature_config(near)
@@ -146,6 +147,7 @@ def _find_near(step: DedupStep, asked: NearOptions, considered: Sequence[Conside
     ]
     compared = compared_pairs(step, considered, kept)
     starts = (0, *itertools.accumulate(receipt.files[0].rows for receipt in signed))
+    at_least = max(step.options.partitions, partitions_to_share(starts[-1]))
     fingerprints, bands = (tables_of(step, signed, name) for name in ("fingerprints", "bands"))
     partitions = partitions_for(sum(item.rows for item in bands), BANDS_AT_ONCE, at_least)
     candidates = yield [

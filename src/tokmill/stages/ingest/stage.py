@@ -58,14 +58,15 @@ from tokmill.stages.ingest.threads import PostOptions, gather_posts, perform_pos
 from tokmill.stages.sampling import below_fraction, draws
 from tokmill.stages.takedown import ForgetOptions, conduct_forget, perform_forget
 from tokmill.stages.tokens.stage import CHARS_PER_TOKEN
+from tokmill.storage.codecs import CUT_INSIDE
 from tokmill.storage.location import AnyPath, InputFile, Metered, local_path, open_input
 from tokmill.storage.records import BadRecord, Span
 from tokmill.storage.tables import load_table
 from tokmill.storage.tree import FileList
 
-# A file that cannot be cut (gzip, zstd) and is larger than this is not cleaned in the same pass: its shards
-# come from one worker, and cleaning them apart puts the others to work. Compressed text is 3 to 5 times
-# larger.
+# A file that cannot be cut (gzip), or into two parts (zstd), and is larger than this is not cleaned in the
+# same pass: its shards come from one or two workers, and cleaning them apart puts the others to work.
+# Compressed text is 3 to 5 times larger.
 _FUSE_BELOW_BYTES = 16 << 20
 
 # Chunks read at a time towards a limit: enough to keep cores busy, few enough to throw away.
@@ -235,7 +236,8 @@ def _open_input(file: Input) -> AnyPath:
 def _task(step: IngestStep, number: int, chunk: Chunk) -> Task[ReadOptions]:
     file, span = chunk
     source = Input("file", str(file.path), step.files[file.name], file.bytes)
-    is_fused = file.bytes <= _FUSE_BELOW_BYTES or span != Span()
+    is_cut = span != Span() and not file.name.endswith(CUT_INSIDE)
+    is_fused = file.bytes <= _FUSE_BELOW_BYTES or is_cut
     own = {"entries": file.path.entries} if isinstance(file.path, FileList) else {}
     return reading_task(step, number, [source], is_fused=is_fused, file=file.name, span=span, **own)
 
