@@ -43,6 +43,11 @@ class FewTokens:
         for some in self._batches():
             yield np.array(some, np.int32)
 
+    def read_ids(self) -> Iterator[NDArray[np.integer]]:
+        for batch in self.read_sequences():
+            yield batch.ids
+            batch.ids[...] = -1  # the array is used again
+
     def read_sequences(self) -> Iterator[Sequences]:
         for some in self._batches():
             ids = [id for document in some for id in document]

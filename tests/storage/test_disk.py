@@ -8,6 +8,8 @@ import signal
 import stat
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -195,6 +197,43 @@ try:
 except DiskFull as error:
     print(error.where)
 """
+
+
+def write_until(path: Path, is_enough: Callable[[], bool]) -> None:
+    with open_commit(path) as file:
+        while not is_enough():
+            file.write(b"12345")
+            time.sleep(0.001)
+
+
+@pytest.mark.parametrize("fails", [0, 1, 2])
+def test_an_error_of_a_sync_on_the_way_is_an_error_of_the_file(tmp_path, monkeypatch, fails):
+    """The system tells it once: the last sync would say that all is well."""
+    monkeypatch.setattr(disk, "_SYNCED_APART", 4)
+    synced, real = [], os.fsync
+
+    def fsync(descriptor):
+        synced.append(descriptor)
+        if len(synced) == fails + 1:
+            raise OSError(errno.EIO, "the disk")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(StorageError):
+        write_until(tmp_path / "a.bin", lambda: len(synced) > fails)
+    monkeypatch.undo()
+    assert names(tmp_path) == []
+
+
+def test_what_is_synced_on_the_way_is_what_was_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(disk, "_SYNCED_APART", 1)
+    pieces = [bytes([number]) * number for number in range(200)]
+    with open_commit(tmp_path / "a.bin") as file:
+        for piece in pieces:
+            file.write(piece)
+    whole = b"".join(pieces)
+    assert (tmp_path / "a.bin").read_bytes() == whole
+    assert file.written == Written(len(whole), hashlib.sha256(whole).hexdigest())
 
 
 @pytest.mark.parametrize("piece", [4096, 10_000, 200_000], ids=["to the byte", "short write", "one write"])

@@ -98,7 +98,10 @@ class Tokens(Protocol):
         """For a description beside the ids: layout, tokenizer, padding, counts, and when it was made."""
 
     def read_rows(self) -> Iterator[NDArray[np.integer]]:
-        """(n, seq_len) each, in one array that is used again: be done with one before asking for the next."""
+        """(n, seq_len) each, in arrays that are used again: be done with one before asking for the next."""
+
+    def read_ids(self) -> Iterator[NDArray[np.integer]]:
+        """All ids in their order, some at a time, in arrays that are used again."""
 
     def read_sequences(self) -> Iterator[Sequences]:
         """Rows, or documents with their names; some at a time."""

@@ -53,8 +53,7 @@ def _write(directory: Path, tokens: Tokens) -> list[FileEntry]:
         total = tokens.rows * tokens.seq_len
     else:
         total = sum(int(block.sum()) for block in tokens.lengths())
-    ids = (batch.ids for batch in tokens.read_sequences())
-    entries = write_array(directory, _DATA, ids, count=total, kind="int32", table="tokens")
+    entries = write_array(directory, _DATA, tokens.read_ids(), count=total, kind="int32", table="tokens")
     entries += write_array(
         directory, _OFFSETS, _ends(tokens), count=tokens.rows + 1, kind="int64", table="sequences"
     )

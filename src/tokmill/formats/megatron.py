@@ -286,8 +286,7 @@ class MegatronStore(Store):
 
 
 def _write(directory: Path, tokens: Tokens) -> list[FileEntry]:
-    chunks = (batch.ids for batch in tokens.read_sequences())
-    written = write_megatron(directory / _PREFIX, chunks, tokens.lengths(), dtype=tokens.dtype)
+    written = write_megatron(directory / _PREFIX, tokens.read_ids(), tokens.lengths(), dtype=tokens.dtype)
     tables = zip(("tokens", "sequences"), written.items(), strict=True)
     return [file_entry(name, table, one, rows=tokens.rows) for table, (name, one) in tables]
 

@@ -117,7 +117,7 @@ def _cut(tokens: Tokens, layout: Layout) -> Iterator[tuple[int, int]] | None:
 def _write(directory: Path, tokens: Tokens, first: int, layout: Layout) -> list[FilePart]:
     remove_file(directory / META_NAME)
     kind, parts = _KINDS[tokens.dtype], []
-    pieces = Pieces((batch.ids for batch in tokens.read_sequences()), kind, str(directory))
+    pieces = Pieces(tokens.read_ids(), kind, str(directory))
     for number, (rows, count) in enumerate(_counts(tokens, layout), first):
         name = layout.array(tokens.split, number)
         with open_commit(directory / name) as file:

@@ -464,12 +464,17 @@ def gather_positions(plan: Plan, first_row: int, stop_row: int) -> NDArray[np.in
     return np.where(is_id, positions, ~positions).astype(np.int32)
 
 
-def gather_sequences(plan: Plan, store: Store, first_row: int, stop_row: int) -> NDArray[np.integer]:
-    """What rows first_row to stop_row hold, one after the other, without padding."""
+def gather_sequences(
+    plan: Plan, store: Store, first_row: int, stop_row: int, into: NDArray[np.integer] | None = None
+) -> NDArray[np.integer]:
+    """What rows first_row to stop_row hold, one after the other, without padding.
+    `into` is lent as to `gather_rows`, and used where it has room."""
     spans = plan.spans(first_row, stop_row)
     widths = spans.end - spans.start
     ends = np.cumsum(widths)
-    ids = np.empty(int(ends[-1]) if ends.size else 0, store.dtype)
+    size = int(ends[-1]) if ends.size else 0
+    ids = np.empty(size, store.dtype) if into is None or into.size < size else into[:size]
+    assert ids.dtype == store.dtype, f"`into` is of {ids.dtype}, not {store.dtype}"
     _copy(spans, ends - widths, store, ids)
     return ids
 

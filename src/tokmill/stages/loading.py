@@ -1,9 +1,11 @@
 """What tasks use and every process would load for itself: once, by the process that workers are forked from.
 
-    load_common ─┬─ kernels    those that are compiled and kept, but for pages: 0.5 CPU seconds
-                 └─ tables     of code points, words and sentences, the language model: 0.25
-    load_pages   ─── kernels   of web pages: 0.2
-    load_rest    ─── tokenizer that is not to be trained: 0.45 for gpt2
+    load_common ─┬─ kernels    of records and cleaning, compiled and kept: 0.3 CPU seconds
+                 └─ tables     of characters and languages: 0.15
+    load_pages   ─── kernels   of web pages, posts and the like: 0.2
+    load_rest    ─┬─ kernels   of all other steps: 0.25
+                  ├─ tables    of words and sentences: 0.15
+                  └─ tokenizer that is not to be trained: 0.45 for gpt2
 
 No task of ingest needs the rest, so it is loaded while they are at work. None of it starts a thread.
 """
@@ -25,9 +27,12 @@ from tokmill.storage.lean import spare_pandas
 from tokmill.tokenizers.fast import LibraryTokenizer
 from tokmill.tokenizers.load import pinned_tokenizer
 
-_TABLES = (fold_table, class_table, letter_classes, word_table, boundary_kinds, unit_kinds, fasttext_model)
-
-
+_FIRST = (
+    *("characters", "excerpt", "hashing", "jsonlines", "languages", "lines"),
+    *("wordclasses", "words", "wordstats"),
+)
+_FIRST_TABLES = (fold_table, class_table, letter_classes, fasttext_model)
+_TABLES = (word_table, boundary_kinds, unit_kinds)
 _PAGES = ("html", "mathml")  # how modules of kernels begin that pages, posts and the like need
 
 
@@ -52,7 +57,7 @@ def _name(function: Callable[..., None]) -> str:
 def load_common() -> None:
     spare_libraries()
     spare_pandas()
-    _try([lambda: load_kept(lambda module: not module.startswith(_PAGES)), *_TABLES])
+    _try([lambda: load_kept(lambda module: module in _FIRST), *_FIRST_TABLES])
 
 
 def load_pages() -> None:
@@ -60,7 +65,8 @@ def load_pages() -> None:
 
 
 def load_rest(*pinned: tuple[str, str, str | None]) -> None:
-    _try([functools.partial(load_pinned, *one) for one in pinned])
+    tokenizers = [functools.partial(load_pinned, *one) for one in pinned]
+    _try([lambda: load_kept(lambda module: not module.startswith(_PAGES)), *_TABLES, *tokenizers])
 
 
 LOADED_FIRST = _name(load_common)  # by every run

@@ -69,6 +69,8 @@ _WRITE_BYTES = 64 << 20
 # 1 ms of SHA-256 at 1,050 MB/s, 2.7 on an x86 core that has no instructions for it; a thread takes 0.08.
 _HASHED_APART = 1 << 20
 
+_SYNCED_APART = 64 << 20  # a disk of 1 GB/s takes 64 ms for it
+
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
 
@@ -91,6 +93,7 @@ class CommitFile:
         self._path = path
         self._sha256 = hashlib.sha256()
         self._bytes = 0
+        self._syncing: _Syncing | None = None
 
     def write(self, data: object) -> int:
         view = memoryview(data)  # type: ignore[arg-type]
@@ -106,8 +109,29 @@ class CommitFile:
             finally:
                 if hashing is not None:
                     hashing.join()
+            self._sync_behind(len(piece))
         self._bytes += len(view)
         return len(view)
+
+    def sync(self) -> None:
+        """What was written is on the disk afterwards. The system tells an error once: one that was met on the
+        way is raised, too."""
+        with told_as_unwritable(self._path):
+            if self._syncing is not None:
+                self._syncing.finish()
+            os.fsync(self._descriptor)
+
+    def stop(self) -> None:
+        """Nobody uses the descriptor any more."""
+        if self._syncing is not None:
+            self._syncing.stop()
+
+    def _sync_behind(self, written: int) -> None:
+        """The disk works while a large file is still being made."""
+        if self._syncing is None:
+            self._syncing = _Syncing(self._descriptor)
+        with told_as_unwritable(self._path):
+            self._syncing.add(written)
 
     def _hash(self, piece: memoryview) -> threading.Thread | None:
         """Of a large piece, a thread's: it is hashed while it is written."""
@@ -124,6 +148,43 @@ class CommitFile:
         return Written(self._bytes, self._sha256.hexdigest())
 
 
+class _Syncing:
+    """Syncs of a file while more is written to it, by a thread; one at a time."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._waiting = 0  # bytes that no sync was asked for
+        self._thread: threading.Thread | None = None
+        self._error: OSError | None = None
+
+    def add(self, written: int) -> None:
+        self._waiting += written
+        if self._waiting >= _SYNCED_APART and not (self._thread and self._thread.is_alive()):
+            self.finish()
+            self._waiting = 0
+            thread = threading.Thread(target=self._sync)
+            with contextlib.suppress(RuntimeError):  # no more threads are given here: the last sync does it
+                thread.start()
+                self._thread = thread
+
+    def finish(self) -> None:
+        """Raises what the disk said."""
+        self.stop()
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _sync(self) -> None:
+        try:
+            os.fsync(self._descriptor)
+        except OSError as error:
+            self._error = error
+
+
 @contextlib.contextmanager
 def open_commit(path: Path) -> Iterator[CommitFile]:
     """Write `path` whole or not at all."""
@@ -134,9 +195,12 @@ def open_commit(path: Path) -> Iterator[CommitFile]:
         descriptor = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         try:
-            yield CommitFile(descriptor, path)
-            with told_as_unwritable(path):
-                os.fsync(descriptor)
+            file = CommitFile(descriptor, path)
+            try:
+                yield file
+                file.sync()
+            finally:
+                file.stop()
         finally:
             os.close(descriptor)
         with told_as_unwritable(path):

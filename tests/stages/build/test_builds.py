@@ -207,9 +207,9 @@ def test_a_mixture_is_the_same_for_any_number_of_workers_and_size_of_shards(tmp_
 
 
 def test_an_exhausted_source_stops_before_anything_is_built_and_says_how_far_it_got(tmp_path: Path) -> None:
-    recipe = mixed(tmp_path, weights={"math": "0.1", "prose": "0.9"}, tokens="100k")
+    recipe = mixed(tmp_path, weights={"math": "0.1", "prose": "0.9"}, tokens="30k")
     with pytest.raises(
-        InputError, match=r"notes is exhausted: .* the mixture reaches [\d,]+ of 90,000"
+        InputError, match=r"notes is exhausted: .* the mixture reaches [\d,]+ of 27,000"
     ) as error:
         mill.run(recipe, workers=1)
     assert "lower the budget" in str(error.value)

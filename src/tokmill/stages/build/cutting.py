@@ -2,11 +2,11 @@
 
     small    build <split> ─ plan, gather, write ─> all files
     large    build.plan ─> plan-<split>-*.bin                      once, on lengths alone
-               ├─ build.index ─> <split>.index-*.part              frames of a stretch of rows
+               ├─ build.files ─> all files of the format, where they are one array
                ├─ build.files ─> files of the format, stretch by stretch, where it has several
-               └───┬─ build.join ─> index.jsonl.zst, and what describes those files
-                   ├─ build.files ─> all files of the format, where they are one array
-                   └─ build.places ─> places.npy
+               ├─ build.places ─> places.npy
+               └─ build.index ─> <split>.index-*.part              frames of a stretch of rows
+                   └─ build.join ─> index.jsonl.zst, and what describes those files
 
 Every file is written whole, under its final name, by one task; a task that was killed writes its own again.
 What the manifest tells is the receipt of the one task: how a split was cut shows nowhere.
@@ -84,11 +84,10 @@ def perform_splits(
     done |= {receipt.fingerprint: receipt for receipt in receipts[: len(small)]}
     if large:
         planned = [_Planned(step, *own) for own in zip(large, receipts[len(small) :], strict=True)]
-        stretches = yield from _side_by_side([one.stretches() for one in planned])
-        asked = [one.rest(own) for one, own in zip(planned, stretches, strict=True)]
-        rest = yield from _side_by_side(asked)
-        for one, first, last in zip(planned, stretches, rest, strict=True):
-            done[one.whole.fingerprint] = one.receipt([*first, *last])
+        written = yield from _side_by_side([one.written() for one in planned])
+        joined = yield [one.joined(own) for one, own in zip(planned, written, strict=True)]
+        for one, first, last in zip(planned, written, joined, strict=True):
+            done[one.whole.fingerprint] = one.receipt([*first, last])
     return [done[whole.task.fingerprint] for whole in wholes]
 
 
@@ -115,31 +114,29 @@ class _Planned:
             is_in_parts=self._files is not None,
         )
 
-    def stretches(self) -> list[Task]:
-        found = [
-            self._task("build.index", f"index-{number:05d}", first_row=first, stop_row=stop)
-            for number, (first, stop) in enumerate(_frame_stretches(self._rows, self._plan.counts))
-        ]
-        if self._files is not None:
-            found += [
+    def written(self) -> list[Task]:
+        """The longest first."""
+        if self._files is None:
+            found = [self._task("build.files", "files", stop_row=self._rows)]
+        else:
+            found = [
                 self._task(
                     "build.files", f"files-{number:05d}", first_row=first, stop_row=stop, first_file=file
                 )
                 for number, (first, stop, file) in enumerate(_file_stretches(self._files))
             ]
-        return found
-
-    def rest(self, stretches: Sequence[Receipt]) -> list[Task]:
-        parts = [one for receipt in stretches for one in receipt.facts.get("parts", ())]
-        written = msgspec.convert(parts, tuple[FilePart, ...])
-        joined = self._task("build.join", "join", stop_row=self._rows, parts=written)
-        index = tables_of(self._step, stretches, INDEX_PART)
-        found = [replace(joined, inputs=[*joined.inputs, *index])]
-        if self._files is None:
-            found.insert(0, self._task("build.files", "files", stop_row=self._rows))  # the longest, first
         if self._options.pack.length:
             found.append(self._task("build.places", "places", stop_row=self._rows))
-        return found
+        return found + [
+            self._task("build.index", f"index-{number:05d}", first_row=first, stop_row=stop)
+            for number, (first, stop) in enumerate(_frame_stretches(self._rows, self._plan.counts))
+        ]
+
+    def joined(self, written: Sequence[Receipt]) -> Task:
+        parts = [one for receipt in written for one in receipt.facts.get("parts", ())]
+        files = msgspec.convert(parts, tuple[FilePart, ...])
+        task = self._task("build.join", "join", stop_row=self._rows, parts=files)
+        return replace(task, inputs=[*task.inputs, *tables_of(self._step, written, INDEX_PART)])
 
     def receipt(self, receipts: Sequence[Receipt]) -> Receipt:
         """As one task lists its files: those of the format, what describes them, the index, the places."""
