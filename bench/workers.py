@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def measure(recipe: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     for _ in range(options.rounds):
         for python in options.python:
             for workers in options.workers:
-                cpu, wall, identity = run(python, recipe, workers)
+                cpu, wall, identity = run(python, recipe, workers, {"TOKMILL_WORKER_MEGABYTES": "0"})
                 samples.setdefault((python, workers), []).append((cpu, wall))
                 identities.add(identity)
                 print(f"{python}: {workers} workers, {cpu:.2f} CPU s, {wall:.2f} s", file=sys.stderr)
@@ -77,15 +78,16 @@ def measure(recipe: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     ]
 
 
-def run(python: str, recipe: Path, workers: int) -> tuple[float, float, str]:
+def run(
+    python: str, recipe: Path, workers: int, settings: Mapping[str, str] | None = None
+) -> tuple[float, float, str]:
+    """CPU and wall seconds of a run in an empty directory, and what is the same for any number of workers."""
     out = recipe.parent / "out"
     shutil.rmtree(out, ignore_errors=True)
     asked = [python, *command("run", recipe, "--out", out, "--workers", workers)[1:]]
     begun = time.monotonic()
     with tempfile.TemporaryFile("w+") as said:
-        process = subprocess.Popen(
-            asked, env={**environment(), "TOKMILL_WORKER_MEGABYTES": "0"}, stdout=said, stderr=said
-        )
+        process = subprocess.Popen(asked, env={**environment(), **(settings or {})}, stdout=said, stderr=said)
         _, status, used = os.wait4(process.pid, 0)  # of the process and of all that it waited for
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
