@@ -43,6 +43,18 @@ def perform(task: Task) -> Receipt:
     return task.receipt([], {"pid": os.getpid()}, None)
 
 
+LOADED: list[str] = []  # by the server that forked this worker
+
+
+def load(what: str) -> None:
+    LOADED.append(what)
+
+
+def tell_loaded(task: Task) -> Receipt:
+    time.sleep(task.config.get("takes", 0.0))
+    return task.receipt([], {"pid": os.getpid()}, {"loaded": list(LOADED)})
+
+
 def errors() -> dict[str, Exception]:
     return {
         "ours": DiskFull("no space left", where="out/x.parquet", next="free some space"),

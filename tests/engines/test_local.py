@@ -14,11 +14,12 @@ from typing import Any
 import psutil
 import pytest
 
-from engines.tasks import announce_and_wait, errors, perform, run_all, task
+from engines.tasks import announce_and_wait, errors, load, perform, run_all, task, tell_loaded
 from tokmill.artifacts.manifest import Receipt
 from tokmill.artifacts.step import Input, Task
 from tokmill.engines.forking import can_fork
 from tokmill.engines.local import LocalEngine
+from tokmill.engines.processes import Load, Prepare
 from tokmill.errors import TaskFailed
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -208,6 +209,24 @@ def test_a_server_that_is_killed_is_replaced_when_a_worker_is_needed(driven: Dri
     os.kill(server, signal.SIGKILL)
     done = driven.run([task("c", dies_once=str(tmp_path / "c")), task("d", dies_once=str(tmp_path / "d"))])
     assert set(done) == {"c", "d"}
+
+
+@pytest.mark.skipif(not can_fork(), reason="workers are Pythons of their own")
+def test_workers_are_begun_with_what_comes_first_and_replaced_by_those_that_have_the_rest() -> None:
+    named = f"{load.__module__}:{load.__qualname__}"
+    prepare = Prepare([Load(named, ["first"])], [Load(named, ["rest"])])
+    engine = LocalEngine(2, print, prepare, paying_bytes=0)
+    try:
+        early = run_all(engine, tell_loaded, [task("a"), task("b", takes=1.5)])
+        before = {one.key: receipt for one, receipt in early}
+        late = [task("c", takes=0.3), task("d", takes=0.3)]
+        after = {one.key: receipt for one, receipt in run_all(engine, tell_loaded, late)}
+    finally:
+        engine.close()
+    assert [receipt.facts["loaded"] for receipt in before.values()] == [["first"]] * 2
+    assert [receipt.facts["loaded"] for receipt in after.values()] == [["first", "rest"]] * 2
+    pids = {receipt.counts["pid"] for receipt in [*before.values(), *after.values()]}
+    assert len(pids) == 4, "each of the first two has been replaced"
 
 
 def test_a_python_of_its_own_is_a_worker_where_nothing_can_be_forked(monkeypatch: pytest.MonkeyPatch) -> None:
