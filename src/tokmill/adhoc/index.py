@@ -100,7 +100,7 @@ def index(
     near = own or NearOptions()
     options = IndexOptions(
         name=called,
-        splits=tuple(split for split in known if split in splits),
+        splits=() if {*splits} == {*known} else tuple(split for split in known if split in splits),
         ids=ids,
         sketch=sketch_options(_threshold(threshold, near), near.unit, near.ngram if ngram is None else ngram),
     )
