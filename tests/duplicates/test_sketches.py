@@ -1,5 +1,5 @@
-"""Sketches against Python sets: the estimate is right on average, its error is the one that is told, and bands
-find the share of similar texts that they were chosen for."""
+"""Sketches against Python sets: the estimate is right on average, its error is the one that is told, and
+bands find the share of similar texts that they were chosen for."""
 
 from __future__ import annotations
 
@@ -64,14 +64,18 @@ def test_bands_find_what_they_were_chosen_for(threshold: str) -> None:
     assert found > MIN_FOUND - 4 * math.sqrt(MIN_FOUND * (1 - MIN_FOUND) / len(pairs))
 
 
-words = st.lists(st.sampled_from(["mill", "MILL", "7", "８", "straße", "水", "cafe\u0301", "—", "\n"]), max_size=40)
+words = st.lists(
+    st.sampled_from(["mill", "MILL", "7", "８", "straße", "水", "cafe\u0301", "—", "\n"]), max_size=40
+)
 
 
 @given(words)
 @settings(max_examples=60, deadline=None)
 def test_a_text_is_its_own_and_one_without_words_is_nobodys(parts: list[str]) -> None:
     text = " ".join(parts)
-    made = sketch(pa.array([text, f"{text} ", "unlike it in every word that there is"], pa.large_string()), OPTIONS)
+    made = sketch(
+        pa.array([text, f"{text} ", "unlike it in every word that there is"], pa.large_string()), OPTIONS
+    )
     assert (made.bits[0] == made.bits[1]).all()
     has_words = any(part not in ("—", "\n") for part in parts)
     assert (made.keys[0] != 0).all() == has_words
@@ -80,9 +84,13 @@ def test_a_text_is_its_own_and_one_without_words_is_nobodys(parts: list[str]) ->
 
 def test_digits_count_as_they_are_written() -> None:
     """A form letter with other figures is another text, as in an exact comparison."""
-    form = "on day {} of month {} the sum of {} was paid to account {} by order of {} and booked as {} that day "
+    form = (
+        "on day {} of month {} the sum of {} was paid to account {} by order of {} and booked as {} that day "
+    )
     draw = random.Random(3)
-    one, other = ("".join(form.format(*(draw.randrange(99) for _ in range(6))) for _ in range(20)) for _ in "ab")
+    one, other = (
+        "".join(form.format(*(draw.randrange(99) for _ in range(6))) for _ in range(20)) for _ in "ab"
+    )
     made = sketch(pa.array([one, other], pa.large_string()), OPTIONS)
     estimated = float(estimate_similarity(made.bits[:1], made.bits[1:])[0])
     assert abs(estimated - jaccard(one, other, 5)) < 0.2

@@ -55,7 +55,7 @@ def _open(written: str, base: Path, out: Path, near: EarlierNear | None) -> Earl
         raise InputError(
             f"{written} is at a URL", where=_WHERE, next="fetch it first, and name the directory"
         )
-    directory = base / Path(written).expanduser()
+    directory = (base / Path(written).expanduser()).absolute()
     if directory.resolve() == out.resolve():
         raise InputError(
             f"{written} is the run itself: all of it would be left out",

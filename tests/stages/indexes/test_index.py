@@ -24,7 +24,9 @@ BANDS = 8
 
 def text_of(number: int) -> str:
     draw = random.Random(f"text {number}")
-    return " ".join(draw.choices(["mill", "wheel", "river", "stone", "grain", "flour"], k=30)) + f" end{number}"
+    return (
+        " ".join(draw.choices(["mill", "wheel", "river", "stone", "grain", "flour"], k=30)) + f" end{number}"
+    )
 
 
 def run_of(directory: Path, texts: list[str], parts: int = 3, **sections: Any) -> Path:
@@ -168,7 +170,7 @@ def test_a_finished_index_stays_and_another_one_is_refused(run: Path, tmp_path: 
     first = mill.index(run, out=tmp_path / "index", workers=1)
     again = mill.index(run, out=tmp_path / "index", workers=1)
     assert (first.is_new, again.is_new) == (True, False)
-    with pytest.raises(InputError, match="other options.*`ids` changed false → true"):
+    with pytest.raises(InputError, match=r"other options.*`ids` changed false → true"):
         mill.index(run, out=tmp_path / "index", ids=True, workers=1)
     assert load_manifest(tmp_path / "index").digest == first.manifest.digest
     replaced = mill.index(run, out=tmp_path / "index", ids=True, replace=True, workers=1)
