@@ -16,7 +16,7 @@ from tokmill.adhoc.finished import other_options
 from tokmill.artifacts.manifest import MANIFEST, Manifest, step_fingerprint, write_manifest
 from tokmill.artifacts.progress import Progress, open_journal, warnings_to
 from tokmill.artifacts.runs import open_run
-from tokmill.artifacts.step import Artifact, Step, has_all_files, open_artifact
+from tokmill.artifacts.step import Artifact, Step, has_all_files, open_artifact, remove_leftovers
 from tokmill.engines.local import Resources
 from tokmill.errors import InputError, StorageError
 from tokmill.pipeline.run_manifest import step_inputs
@@ -127,6 +127,7 @@ def _make(
         finally:
             session.close()
         artifact = made[step.name]
+        remove_leftovers(target)
         remove_file(target / MANIFEST)  # until all is there, nothing is
         for entry in artifact.manifest.files:
             move_committed(artifact.path(entry), target / entry.path)

@@ -410,8 +410,8 @@ def test_an_unfinished_run_is_refused(corpus: Path) -> None:
 @pytest.mark.skipif(not (SHARED / "data/neardup").is_dir(), reason="needs the shared corpora")
 @pytest.mark.parametrize("name", ["wiki_controlled", "django_docs_versions"])
 def test_of_real_copies_an_index_finds_what_exact_comparison_finds(name: str, tmp_path: Path) -> None:
-    """Half of the documents are the earlier corpus. Who goes is recounted from the similarities that are
-    written beside the documents, which another program made (words as `\\w+`: not quite ours)."""
+    """Half of the documents are the earlier corpus; who should go is recounted with sets of n-grams. Half of
+    `wiki_controlled` was made to lie right at the threshold, where an estimate is as good as a coin."""
     lines = (SHARED / f"data/neardup/{name}.docs.jsonl").read_text("utf-8").splitlines()
     documents = [json.loads(line) for line in lines]
     before, after = documents[::2], documents[1::2]
@@ -436,14 +436,16 @@ def test_of_real_copies_an_index_finds_what_exact_comparison_finds(name: str, tm
         out = mill.run(tmp_path / "new.yaml", tmp_path / mode, workers=1).out
         found[mode] = gone(out)
     similar = likeness([record["text"] for record in after], [record["text"] for record in before])
-    true = {
-        record["id"]
-        for record, others in zip(after, similar, strict=True)
-        if max(others.values(), default=0) >= 0.8
+    best = {
+        record["id"]: max(others.values(), default=0.0) for record, others in zip(after, similar, strict=True)
     }
+    true = {name for name, similarity in best.items() if similarity >= 0.8}
     assert len(true) > 200
     assert found["exact"].keys() <= true
-    assert len(found["exact"].keys() & true) >= 0.98 * len(true)
+    assert len(found["exact"]) >= 0.99 * len(true)
     right = found["index"].keys() & true
-    assert len(right) >= 0.97 * len(true), "recall"
-    assert len(right) >= 0.97 * len(found["index"]), "precision"
+    assert len(right) >= 0.94 * len(true), "recall"
+    assert len(right) >= 0.94 * len(found["index"]), "precision"
+    wrong = found["index"].keys() ^ true
+    far = [name for name in wrong if abs(best[name] - 0.8) > 0.05]
+    assert len(far) <= 0.002 * len(after)
