@@ -94,7 +94,7 @@ def index(
         raise RecipeError(
             f"an index cannot be called {called!r}",
             where="--name",
-            next="use letters, digits, `.`, `_` and `-`, 100 of them at most",
+            next="use letters, digits, dots, dashes and underscores, 100 of them at most",
         )
     own = NEAR.asked_in(upstream["dedup"].manifest) if "dedup" in upstream else None
     near = own or NearOptions()
