@@ -139,7 +139,7 @@ def size_and_speed(folder: Path, scratch: Path) -> dict[str, Any]:
     for column in ("texts", "documents", "MB of text", "bytes a document", "index", "share of the text"):
         table.add_column(column, justify="right")
     told: dict[str, Any] = {"sets": {}}
-    every = []
+    every: list[Any] = []
     for path in [*sorted(folder.glob("*.jsonl.zst")), None]:
         texts = pa.concat_arrays(every) if path is None else load_texts(path)
         every.append(texts)

@@ -15,17 +15,15 @@ from typing import NamedTuple
 from tokmill.adhoc.finished import other_options
 from tokmill.artifacts.manifest import MANIFEST, Manifest, step_fingerprint, write_manifest
 from tokmill.artifacts.progress import Progress, open_journal, warnings_to
-from tokmill.artifacts.runs import open_run
 from tokmill.artifacts.step import Artifact, Step, has_all_files, open_artifact, remove_leftovers
 from tokmill.engines.local import Resources
-from tokmill.errors import InputError, StorageError
+from tokmill.errors import InputError
 from tokmill.pipeline.run_manifest import step_inputs
 from tokmill.pipeline.session import Session
 from tokmill.storage.disk import move_committed, remove_file
 from tokmill.storage.lease import open_lease
 
 _WORK = ".work"
-_KINDS = ("ingest", "clean", "dedup", "split", "mixture")
 
 
 class Elsewhere(NamedTuple):
@@ -46,20 +44,6 @@ class _Former(NamedTuple):
 
     manifest: Manifest
     is_done: bool  # it is the one that is asked for, and all of it is there
-
-
-def documents_of(run: Path, verb: str) -> dict[str, Artifact]:
-    """The artifacts of a finished run that say what its documents are, and which were chosen."""
-    upstream = {
-        name: artifact for name, artifact in open_run(run).items() if artifact.manifest.kind in _KINDS
-    }
-    if "split" not in upstream:
-        raise StorageError(
-            f"the run ended before the split: there is nothing to {verb} yet",
-            where=str(run),
-            next="run the recipe to its end: `tokmill run RECIPE`",
-        )
-    return upstream
 
 
 def check_outside(target: Path, run: Path, next: str) -> None:

@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokmill.adhoc.elsewhere import check_outside, documents_of, make_elsewhere, step_elsewhere
+from tokmill.adhoc.elsewhere import check_outside, make_elsewhere, step_elsewhere
 from tokmill.adhoc.hub_push import Pushed, check_target, push_dataset
 from tokmill.artifacts.manifest import Json, Manifest
 from tokmill.artifacts.progress import Progress, Silence
-from tokmill.artifacts.runs import load_finished
+from tokmill.artifacts.runs import load_finished, open_documents
 from tokmill.engines.local import Resources, check_resources
 from tokmill.recipe import TextFormatName
 from tokmill.stages.texts import TextsOptions
@@ -83,7 +83,7 @@ def export(
         measures=measures,
         shard_bytes=int(root.config["shards"]["megabytes"]) << 20,
     )
-    upstream = documents_of(run, "export")
+    upstream = open_documents(run)
     asked = step_elsewhere(run, target, root.step, "texts", options, upstream, "export")
     manifest, is_new = make_elsewhere(
         asked, options.shard_bytes, Resources(workers), progress or Silence(), replace=replace

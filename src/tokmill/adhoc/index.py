@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
-from tokmill.adhoc.elsewhere import check_outside, documents_of, make_elsewhere, step_elsewhere
+from tokmill.adhoc.elsewhere import check_outside, make_elsewhere, step_elsewhere
 from tokmill.artifacts.manifest import Json, Manifest
 from tokmill.artifacts.progress import Progress, Silence
-from tokmill.artifacts.runs import load_finished
+from tokmill.artifacts.runs import load_finished, open_documents
 from tokmill.duplicates.near import NearOptions
 from tokmill.duplicates.sketches import sketch_options
 from tokmill.engines.local import Resources, check_resources
@@ -82,7 +82,7 @@ def index(
     check_resources(Resources(workers))
     root = load_finished(run)
     check_outside(target, run, next="give a directory elsewhere")
-    upstream = documents_of(run, "index")
+    upstream = open_documents(run)
     known = upstream["split"].manifest.facts["splits"]
     for split in splits:
         if split not in known:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 VERBS = {
     "Corpora": {
-        "index": ("Write what a run says in a few per cent of its text.", "adhoc.index"),
+        "index": ("Index a run, for later ones to leave out what it had.", "adhoc.index"),
     },
 }
 

@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from tokmill.artifacts.manifest import Manifest, fingerprint_of
-from tokmill.artifacts.runs import open_run
+from tokmill.artifacts.runs import open_documents
 from tokmill.artifacts.step import Artifact, has_all_files, open_artifact
 from tokmill.duplicates.shingling import HASH_NORMALIZATION
 from tokmill.duplicates.sketches import SKETCH_NORMALIZATION, SketchOptions, sketch_options
@@ -22,7 +22,6 @@ from tokmill.stages.dedup.method import EarlierCorpus
 from tokmill.stages.indexes.stage import INDEX_VERSION, IndexOptions
 from tokmill.storage.location import is_url
 
-_KINDS = ("ingest", "clean", "dedup", "split", "mixture")
 _WHERE = "dedup.reference"
 
 
@@ -122,15 +121,7 @@ def _check_sketch(written: str, sketch: SketchOptions, near: EarlierNear) -> Non
 
 
 def _open_finished(written: str, directory: Path, root: Manifest, near: EarlierNear | None) -> EarlierCorpus:
-    run = {
-        name: artifact for name, artifact in open_run(directory).items() if artifact.manifest.kind in _KINDS
-    }
-    if "split" not in run:
-        raise InputError(
-            f"{written} ended before its split: what it kept is not decided",
-            where=_WHERE,
-            next="run its recipe to the end",
-        )
+    run = open_documents(directory)
     for artifact in run.values():
         _check_whole(written, artifact, "run its recipe again, which makes what is missing")
     sketch = (

@@ -218,3 +218,11 @@ def test_the_command_tells_how_large_it_is(run: Path, tmp_path: Path) -> None:
     again = json.loads(tokmill("index", run, "--out", tmp_path / "index", "--json").stdout)
     assert again["is_new"] is False
     assert again["index_bytes"] == size
+
+
+def test_an_index_of_nothing_finds_nothing(tmp_path: Path) -> None:
+    out = run_of(tmp_path / "empty", [text_of(1)], parts=1, filters=[{"measure": "words", "min": 1000}])
+    assert mill.index(out, out=tmp_path / "index", ids=True, workers=1).as_json()["documents"] == 0
+    dedup = {"near": {}, "reference": [str(tmp_path / "index"), str(out)]}
+    later = run_of(tmp_path / "later", [text_of(n) for n in range(5)], dedup=dedup)
+    assert load_manifest(later / "dedup").counts["kept"] == 5

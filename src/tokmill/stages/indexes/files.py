@@ -33,7 +33,7 @@ from tokmill.duplicates.sketches import WORDS, Sketches, estimate_similarity
 from tokmill.errors import CorruptFile
 from tokmill.stages.external import Layout, Run, hash_range, take_numbered
 from tokmill.storage.disk import load_bytes
-from tokmill.storage.tables import load_table
+from tokmill.storage.tables import take_rows
 
 ENTRIES: Layout = {"high": "<u8", "low": "<u8", "sketch": ("<u8", (WORDS,))}
 BANDS: Layout = {"key": "<u4", "document": "<u4"}
@@ -188,7 +188,7 @@ class Index:
         names = []
         for part, (start, stop) in enumerate(itertools.pairwise(np.searchsorted(documents, self.starts))):
             if stop > start:
-                table = load_table(self._ids[part]).take(documents[start:stop] - self.starts[part])
+                table = take_rows(self._ids[part], documents[start:stop] - self.starts[part])
                 names += [f"{row['source']} {row['doc_id']}" for row in table.to_pylist()]
         return names
 

@@ -41,7 +41,6 @@ from tokmill.artifacts.step import (
     kept_inputs,
     list_shards,
     table_input,
-    write_shard_table,
 )
 from tokmill.duplicates.shingling import HASH_NORMALIZATION
 from tokmill.duplicates.sketches import SketchOptions, sketch
@@ -72,7 +71,7 @@ from tokmill.stages.indexes.files import (
 )
 from tokmill.stages.tokens.stage import load_labels
 from tokmill.storage.disk import commit_bytes
-from tokmill.storage.tables import load_rows, open_arrow, table_sha256, write_arrow
+from tokmill.storage.tables import load_rows, open_arrow, table_sha256, write_arrow, write_for_rows
 
 # Grows when the files of the same index may be others.
 INDEX_VERSION = 1
@@ -373,7 +372,9 @@ def perform_entries(task: Task[EntriesOptions]) -> Made:
             for path, (start, stop) in zip(task.paths("names"), found.ranges, strict=True)
         ]
         table = pa.concat_tables([IDS.empty_table(), *slices]).take(pa.array(found.order)).combine_chunks()
-        files.append(write_shard_table(task.directory, f"ids-{task.key}.parquet", "ids", table))
+        path = f"ids-{task.key}.parquet"
+        written, digest = write_for_rows(Path(task.directory) / path, table), table_sha256(table)
+        files.append(file_entry(path, "ids", written, rows=table.num_rows, content_sha256=digest))
     if options.places:
         files.append(write_run(task, "places", [found.shard, found.columns[3]], PLACES))
     return Made(files, {})
