@@ -318,6 +318,26 @@ def test_recipes_without_a_corpus_keep_their_fingerprints(tmp_path: Path) -> Non
     assert load_manifest(out / "dedup").config["reference"] == []
 
 
+def test_a_takedown_brings_nothing_back_that_an_earlier_corpus_has(tmp_path: Path) -> None:
+    mill.run(write(tmp_path, "old", earlier_texts()[:100], 1, {}), tmp_path / "out/old", workers=1)
+    mill.index(tmp_path / "out/old", out=tmp_path / "index", workers=1)
+    out = run_over(tmp_path, ["./index", "out/old"])
+    before = gone(out)
+    kept = next(f"new{n}" for n in range(240) if f"new{n}" not in before)
+    mill.forget(out, doc_id=[kept], workers=1)
+    assert gone(out) == before
+    assert mill.verify(out).ok
+    recipe = tmp_path / "new.yaml"
+    assert mill.run(recipe, out, workers=1).ran == [], "and the recipe is up to date"
+    moved = shutil.move(out, tmp_path / "elsewhere/deep/new")
+    with pytest.raises(InputError, match=r"corpora of dedup\.reference") as refused:
+        mill.forget(moved, doc_id=[next(iter(before))], workers=1)
+    assert "--base" in refused.value.next
+    mill.index(tmp_path / "out/old", out=tmp_path / "index", splits=["train"], replace=True, workers=1)
+    with pytest.raises(InputError, match="not the corpus that the run was made with"):
+        mill.forget(moved, doc_id=[next(iter(before))], base=tmp_path, workers=1)
+
+
 # --- what is refused ---
 
 
