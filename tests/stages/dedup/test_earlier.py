@@ -211,6 +211,8 @@ def test_counts_reports_and_answers_are_those_of_the_files(corpus: Path, tmp_pat
     assert found[name].detail in told
     assert "reference_near_dup" in told
     assert mill.verify(out).ok
+    with pytest.raises(InputError, match="went because earlier corpora have similar ones"):
+        mill.whatif(out, ["dedup.near.threshold=0.9"])
 
 
 @pytest.mark.usefixtures("forked_workers")
