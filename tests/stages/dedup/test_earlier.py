@@ -206,6 +206,12 @@ def test_counts_reports_and_answers_are_those_of_the_files(corpus: Path, tmp_pat
     figures = json.loads(Path(mill.report(out).as_json()["figures"]).read_bytes())
     drops = {drop["reason"]: drop["by_source"]["new"] for drop in figures["drops"]}
     assert drops.items() >= by_reason.items()
+    (corpus_told,) = figures["earlier"]["corpora"]
+    assert figures["earlier"]["dropped"] == len(found)
+    equal, similar = (by_reason[f"reference_{kind}_dup"] for kind in ("exact", "near"))
+    assert (corpus_told["name"], corpus_told["equal"], corpus_told["similar"]) == ("old", equal, similar)
+    page = Path(mill.report(out).as_json()["page"]).read_text("utf-8")
+    assert f"Earlier corpora <small>{len(found)} dropped" in page
     name = next(name for name, told in found.items() if told.reason == "reference_near_dup")
     told = tokmill("why", out, name).stdout
     assert found[name].detail in told
