@@ -419,7 +419,7 @@ def _facts(step: DedupStep, receipts: Sequence[Receipt]) -> Json:
                 "name": corpus.name,
                 "identity": corpus.digest,
                 "verified": "estimate" if corpus.run is None else "exact",
-                **({"standard_error": f"{corpus.sketch.error:.4f}"} if corpus.run is None else {}),
+                **({"standard_error": f"{corpus.sketch.error:.5f}"} if corpus.run is None else {}),
             }
             for corpus in step.extra.earlier
         ],

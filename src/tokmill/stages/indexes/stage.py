@@ -157,7 +157,7 @@ def conduct(step: Step[IndexOptions], upstream: Mapping[str, Artifact]) -> Condu
         "text_bytes": made.counts["text_bytes"],
         "without_words": made.counts["without_words"],
         "index_bytes": sum(entry.bytes for entry in files),
-        "standard_error": f"{options.sketch.error:.4f}",
+        "standard_error": f"{options.sketch.error:.5f}",
     }
     return Outcome(made.lasting, made.counts, facts)
 
