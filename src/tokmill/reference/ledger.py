@@ -139,7 +139,9 @@ REASONS: Final = {
     },
     ("dedup", "drop", "Copies"): {
         "contaminated": "holds items of a benchmark (`dedup.against`)",
-        "reference_exact_dup": "equal to a document of an earlier corpus (`dedup.reference`), case and spaces aside",
+        "reference_exact_dup": (
+            "equal to a document of an earlier corpus (`dedup.reference`), case and spaces aside"
+        ),
         "reference_near_dup": (
             "similar to a document of an earlier corpus: verified where that is a run, estimated where it is "
             "an index"
