@@ -313,6 +313,20 @@ def test_a_changed_corpus_makes_deduplication_again_and_an_edit_looks_up_what_is
     assert_as_fresh(tmp_path, out)
 
 
+@pytest.mark.parametrize("reference", ["out/old", "./index"])
+def test_another_threshold_is_as_a_fresh_run(tmp_path: Path, reference: str) -> None:
+    """With other bands the files of an index that the step makes for itself have other sizes, and the same
+    names."""
+    mill.run(write(tmp_path, "old", earlier_texts(), 1, {}), tmp_path / "out/old", workers=1)
+    mill.index(tmp_path / "out/old", out=tmp_path / "index", threshold="0.6", workers=1)
+    counts = []
+    for threshold in ("0.8", "0.65", "0.95"):
+        out = run_over(tmp_path, [reference], dedup={"near": {"threshold": threshold}})
+        assert_as_fresh(tmp_path, out)
+        counts.append(len(gone(out)))
+    assert counts[2] < counts[0] < counts[1]
+
+
 def assert_as_fresh(directory: Path, out: Path) -> None:
     fresh = mill.run(directory / "new.yaml", directory / "fresh", workers=1).out
     for step in ("dedup", "split"):

@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tokmill.artifacts.manifest import MANIFEST, Json, Receipt
+from tokmill.artifacts.manifest import MANIFEST, Json, Receipt, fingerprint_of
 from tokmill.artifacts.step import (
     Input,
     Made,
@@ -198,9 +198,10 @@ def _open(step: DedupStep, number: int, corpus: EarlierCorpus, opened: _Opened) 
         CorpusOptions(name=corpus.name, sketch=corpus.sketch, first_shard=len(opened.shards))
     )
     opened.shards.extend(made.shards)
+    listing = table_input("listing", step.directory, listed.files[0])
     # it names files; what they hold follows from the run
-    path = table_input("listing", step.directory, listed.files[0]).path
-    opened.listings.append(Input("listing", path, corpus.digest))
+    digest = fingerprint_of([corpus.digest, listing.content_sha256])
+    opened.listings.append(Input("listing", listing.path, digest))
 
 
 @functools.lru_cache(maxsize=16)
