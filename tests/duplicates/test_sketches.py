@@ -46,7 +46,8 @@ def test_an_estimate_is_right_on_average_and_as_uncertain_as_is_told(wanted: flo
     pairs = texts_of_similarity(wanted, 300, seed=int(wanted * 100))
     exact = np.array([jaccard(one, other, 5) for one, other in pairs])
     left, right = (sketch(pa.array(side, pa.large_string()), OPTIONS) for side in zip(*pairs, strict=True))
-    off = estimate_similarity(left.bits, right.bits) - exact
+    each = np.arange(len(pairs))
+    off = estimate_similarity(left.bits, each, right.bits, each) - exact
     error = standard_error(float(exact.mean()))
     assert abs(off.mean()) < 4 * error / math.sqrt(len(pairs))
     assert 0.85 * error < off.std() < 1.15 * error
@@ -92,6 +93,6 @@ def test_digits_count_as_they_are_written() -> None:
         "".join(form.format(*(draw.randrange(99) for _ in range(6))) for _ in range(20)) for _ in "ab"
     )
     made = sketch(pa.array([one, other], pa.large_string()), OPTIONS)
-    estimated = float(estimate_similarity(made.bits[:1], made.bits[1:])[0])
+    estimated = float(estimate_similarity(made.bits, np.array([0]), made.bits, np.array([1]))[0])
     assert abs(estimated - jaccard(one, other, 5)) < 0.2
     assert estimated < 0.6

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from tokmill.duplicates.shingling import Shingle, unit_batches
 from tokmill.kernels import minhash, wordclasses
 from tokmill.kernels.minhash import band_keys
+from tokmill.kernels.sketches import Bits, Rows, differing_bits
 
 # Grows when the same text may get another sketch; the Unicode version grows by itself.
 SKETCH_NORMALIZATION = f"nfkc-casefold-words-sketch-1 ({wordclasses.VERSION})"
@@ -50,7 +51,6 @@ _MIN_ROWS, _MAX_ROWS = 4, 32
 SIGMAS = 4.0
 
 Keys = NDArray[np.uint64]
-Bits = NDArray[np.uint64]
 
 
 class SketchOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,10 +117,9 @@ def sketch(texts: Any, options: SketchOptions) -> Sketches:
     return found
 
 
-def estimate_similarity(one: Bits, other: Bits) -> NDArray[np.float64]:
+def estimate_similarity(one: Bits, left: Rows, other: Bits, right: Rows) -> NDArray[np.float64]:
     """Of each pair of rows. Unlike texts may come out below 0."""
-    differing = np.bitwise_count(one ^ other).sum(axis=1, dtype=np.int64)
-    similarity: NDArray[np.float64] = 1.0 - 2.0 * differing / POSITIONS
+    similarity: NDArray[np.float64] = 1.0 - 2.0 * differing_bits(one, left, other, right) / POSITIONS
     return similarity
 
 

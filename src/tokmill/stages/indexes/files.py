@@ -172,7 +172,7 @@ class Index:
         (theirs,) = take_numbered(self._entries, self.starts, documents, ["sketch"])
         if not len(documents):
             theirs = np.empty((0, WORDS), np.uint64)
-        similarity = estimate_similarity(sketches.bits[asked], theirs[places])
+        similarity = estimate_similarity(sketches.bits, asked, theirs, places)
         is_like = similarity >= least
         return Pairs(asked[is_like], found[is_like], similarity[is_like])
 
