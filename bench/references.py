@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
@@ -29,7 +30,7 @@ import tokmill
 from stages import SHARED
 from tokmill.duplicates.near import NearOptions, compare_pairs
 from tokmill.duplicates.shingling import all_units
-from tokmill.duplicates.sketches import WORDS, Sketches, sketch, sketch_options, standard_error
+from tokmill.duplicates.sketches import WORDS, Sketches, sketch, sketch_options
 from tokmill.stages.indexes.files import Index, load_listing, short_keys
 from tokmill.storage.disk import ZstdFile
 
@@ -69,17 +70,14 @@ def quality(path: Path) -> dict[str, Any]:
     before, after = (pa.array([r["text"] for r in records[at::2]], pa.large_string()) for at in (0, 1))
     best = most_similar(before, after)
     with tempfile.TemporaryDirectory() as scratch:
-        index = made_index(before, Path(scratch))
-        pairs = index.find_similar(sketch(after, OPTIONS), THRESHOLD)
-        suspects = index.find_similar(sketch(after, OPTIONS), THRESHOLD - 4 * standard_error(THRESHOLD))
-    by_index, compared = (np.isin(np.arange(len(after)), one.asked) for one in (pairs, suspects))
-    by_texts = compared & (best >= THRESHOLD)
+        made_index(before, Path(scratch))
+        by_index, by_texts = (looked_up(after, Path(scratch), name) for name in ("index", "run"))
     is_true = best >= THRESHOLD
     told = {"set": path.name.removesuffix(".docs.jsonl"), "looked_up": len(after), "true": int(is_true.sum())}
     table = Table(title=f"{told['set']}: {told['looked_up']:,} documents, {told['true']:,} are there")
     for column in ("by", "precision", "recall", "wrong", "… farther than 0.05 from the threshold"):
         table.add_column(column, justify="right")
-    for name, found in (("index", by_index), ("texts", by_texts)):
+    for name, found in (("index", by_index), ("run", by_texts)):
         right, wrong = found & is_true, found != is_true
         precision, recall = right.sum() / max(found.sum(), 1), right.sum() / is_true.sum()
         far = int((wrong & (abs(best - THRESHOLD) > 0.05)).sum())
@@ -92,6 +90,25 @@ def quality(path: Path) -> dict[str, Any]:
         table.add_row(name, f"{precision:.4f}", f"{recall:.4f}", f"{wrong.sum():,}", f"{far:,}")
     console.print(table)
     return told
+
+
+def looked_up(texts: Any, directory: Path, reference: str) -> Any:
+    """Which of these texts a run drops that has the reference, by its ledgers."""
+    records = [{"id": str(number), "text": text} for number, text in enumerate(texts.to_pylist())]
+    recipe = {
+        "name": "later",
+        "sources": [
+            {"name": "all", "data": [{"id": str(n), "text": t.as_py()} for n, t in enumerate(texts)]}
+        ],
+        "dedup": {"exact": False, "near": {}, "reference": [str(directory / reference)]},
+        "split": {"valid_fraction": 0},
+    }
+    out = tokmill.run(recipe, directory / f"by-{reference}", workers=1).out
+    found = np.zeros(len(texts), np.bool_)
+    for path in sorted((out / "dedup").glob("ledger-*.parquet")):
+        for row in pq.read_table(path, columns=["doc_id", "reason"]).to_pylist():
+            found[int(row["doc_id"])] |= row["reason"] == "reference_near_dup"
+    return found
 
 
 def most_similar(before: Any, after: Any) -> Any:
