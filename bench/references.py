@@ -97,9 +97,7 @@ def looked_up(texts: Any, directory: Path, reference: str) -> Any:
     records = [{"id": str(number), "text": text} for number, text in enumerate(texts.to_pylist())]
     recipe = {
         "name": "later",
-        "sources": [
-            {"name": "all", "data": [{"id": str(n), "text": t.as_py()} for n, t in enumerate(texts)]}
-        ],
+        "sources": [{"name": "all", "data": records}],
         "dedup": {"exact": False, "near": {}, "reference": [str(directory / reference)]},
         "split": {"valid_fraction": 0},
     }
