@@ -58,6 +58,7 @@ BENCHES = (
     Bench("windows", "windows.py", (), None, ("--texts", "--rounds")),
     Bench("neardup", "neardup.py", (), None, ("--texts", "--rounds"), "--datatrove"),
     Bench("neardup_scale", "neardup.py", ("--scale", "2_000_000"), ("--scale", "20_000"), ()),
+    Bench("references", "references.py", ("--documents", "3_000_000"), None, ("--texts", "--json")),
     Bench("loader", "loader.py", (), ("--rows", "400", "--many", "10000"), ("--rounds",), "--peers"),
     Bench("start", "start.py", (), None, ("--rounds",)),
     Bench("engines", "engines.py", (), None, ALL),

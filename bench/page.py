@@ -23,6 +23,7 @@ TITLES = {
     "windows": "Repeated passages and benchmark items",
     "neardup": "Near duplicates: quality and speed",
     "neardup_scale": "Near duplicates at scale: synthetic fingerprints through partition files",
+    "references": "Earlier corpora: size, quality and speed of an index",
     "loader": "Loading batches",
     "start": "Starting",
     "engines": "Engines on one machine",

@@ -354,6 +354,25 @@ def test_ids_of_a_shard_are_found_by_their_hash(out: Path) -> None:
         assert hashlib.sha256(documents[row].encode()).digest()[:8] == struct.pack(">Q", value)
 
 
+def test_an_index_of_a_run_is_as_the_page_says(out: Path) -> None:
+    index = out.parent / "run.index"
+    assert tokmill("index", out, "--out", index, "--splits", "train", "--ids").returncode == 0
+    entries, bands = ((index / f"{name}-00000.bin").read_bytes() for name in ("entries", "bands"))
+    count = pq.read_table(index / "ids-00000.parquet").num_rows
+    assert count == len(_sequences(out))
+    _assert_no_gap("index-entries", entries, N=count)
+    high, low = (_read("index-entries", name, entries, N=count) for name in ("high", "low"))
+    assert list(zip(high, low, strict=True)) == sorted(zip(high, low, strict=True))
+    assert len(_read("index-entries", "sketch", entries, N=count)) == 8 * count
+    facts = json.loads((index / "manifest.json").read_bytes())
+    (keys,) = (entry["rows"] for entry in facts["files"] if entry["table"] == "bands")
+    sizes = {"B": keys, "P": -(-4 * keys // 8) * 8}
+    assert len(bands) == 2 * sizes["P"]
+    found = [_read("index-bands", name, bands, **sizes) for name in ("keys", "documents")]
+    assert list(zip(*found, strict=True)) == sorted(zip(*found, strict=True))
+    assert set(found[1]) == set(range(count))
+
+
 def _canonical(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 

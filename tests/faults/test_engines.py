@@ -19,7 +19,10 @@ from written import LOCK, MANIFEST
 def expected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Some 60 tasks of every kind, and what one worker makes of them."""
     directory = tmp_path_factory.mktemp("engines")
-    dedup = {"near": {}, "window": {"policy": "trim"}, "partitions": 2}
+    before = mill.run(small_corpus(directory / "before", problems=900), directory / "old", workers=1).out
+    mill.index(before, out=directory / "old.index", splits=["valid"], workers=1)
+    reference = ["./old.index", "./old"]
+    dedup = {"near": {}, "window": {"policy": "trim"}, "partitions": 2, "reference": reference}
     recipe = small_corpus(directory, problems=6000, shards={"megabytes": 1}, dedup=dedup)
     mill.run(recipe, directory / "one", workers=1)
     return recipe, checked_digest(directory / "one")

@@ -12,6 +12,7 @@ import pytest
 
 from mill import small_corpus
 from tokmill import load_recipe
+from tokmill.adhoc.index import index
 from tokmill.artifacts.manifest import load_manifest
 from tokmill.artifacts.progress import Silence
 from tokmill.engines.cluster import ClusterEngine, Engine
@@ -101,7 +102,7 @@ def test_options_of_a_manifest_are_those_of_the_step_that_wrote_it(recipe: Path,
     loaded = load_recipe(recipe)
     run_recipe(loaded, tmp_path, tmp_path / "out", workers=1)
     steps = plan_steps(loaded, tmp_path, tmp_path / "out")
-    assert {step.kind for step in steps} == set(STAGES)
+    assert {step.kind for step in steps} | {"index"} == set(STAGES), "an index is no step of a recipe"
     for step in steps:
         manifest = load_manifest(step.directory)
         assert manifest.options(STAGES[step.kind].options) == step.options  # type: ignore[arg-type]
@@ -111,6 +112,9 @@ def test_options_of_a_manifest_are_those_of_the_step_that_wrote_it(recipe: Path,
     near = NEAR.asked_in(dedup)
     assert near is not None
     assert near.threshold == Decimal("0.7")
+    index(tmp_path / "out", out=tmp_path / "index", splits=["train"], ids=True, workers=1)
+    made = load_manifest(tmp_path / "index").options(STAGES["index"].options)  # type: ignore[arg-type]
+    assert (made.splits, made.ids, made.sketch.threshold) == (("train",), True, near.threshold)
 
 
 def test_a_manifest_of_other_options_says_what_to_do(recipe: Path, tmp_path: Path) -> None:

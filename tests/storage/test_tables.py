@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -402,3 +403,18 @@ def test_a_missing_file_is_not_a_corrupt_one(tmp_path, use):
     with pytest.raises(StorageError, match=r"cannot be read \(.*No such file or directory") as caught:
         use(tmp_path / "none.parquet")
     assert caught.value.where == str(tmp_path / "none.parquet")
+
+
+def test_rows_are_taken_from_a_table_wherever_they_lie(tmp_path: Path) -> None:
+    table = pa.table({"n": np.arange(10_000), "name": [f"row {n}" for n in range(10_000)]})
+    tables.write_for_rows(tmp_path / "table.parquet", table)
+    draw = np.random.default_rng(5)
+    for wanted in (
+        np.array([0]),
+        np.array([9_999]),
+        np.array([4095, 4096]),
+        np.sort(draw.choice(10_000, 300)),
+    ):
+        found = tables.take_rows(tmp_path / "table.parquet", wanted)
+        assert found.column("n").to_pylist() == wanted.tolist()
+        assert found.column("name").to_pylist() == [f"row {n}" for n in wanted]

@@ -21,6 +21,25 @@ def load_finished(directory: Path) -> Manifest:
     return root.manifest
 
 
+_OF_DOCUMENTS = ("ingest", "clean", "dedup", "split", "mixture")
+
+
+def open_documents(directory: Path) -> dict[str, Artifact]:
+    """What says which documents a finished run has, and which of them it chose."""
+    found = {
+        name: artifact
+        for name, artifact in open_run(directory).items()
+        if artifact.manifest.kind in _OF_DOCUMENTS
+    }
+    if "split" not in found:
+        raise StorageError(
+            "the run ended before the split: which documents it has is not decided",
+            where=str(directory),
+            next="run the recipe to its end: `tokmill run RECIPE`",
+        )
+    return found
+
+
 def open_run(directory: Path) -> dict[str, Artifact]:
     """Artifacts by step, in the order of the run."""
     found: dict[str, Artifact] = {}

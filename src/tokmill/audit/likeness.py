@@ -30,6 +30,7 @@ from tokmill.audit.texts import Place, load_texts
 from tokmill.duplicates.near import NearOptions, choose_bands, find_near_duplicates
 from tokmill.errors import InputError
 from tokmill.schema import CLUSTERS
+from tokmill.stages.dedup.earlier import NEAR_REASON
 from tokmill.stages.dedup.method import DedupOptions, keep_of, load_ranks, rank_inputs
 from tokmill.stages.dedup.near import METHOD
 from tokmill.storage.tables import load_table
@@ -84,6 +85,14 @@ def _deduplicated(found: Found) -> tuple[Artifact, NearOptions]:
             "this run did not look for near duplicates",
             where=str(found.directory),
             next="set `dedup: {near: {}}`",
+        )
+    gone = dedup.manifest.counts["dropped"].get(NEAR_REASON, 0)
+    if gone:
+        raise InputError(
+            f"{gone:,} documents went because earlier corpora have similar ones; what becomes of others when "
+            "they come back is not written down",
+            where=str(found.directory),
+            next="run the recipe with the other `near.threshold`, into another directory",
         )
     return dedup, near
 

@@ -294,7 +294,10 @@ def _render_collected(result: Collected) -> None:
 @click.option(
     "--base",
     type=DIRECTORY,
-    help="Where the recipe lies, if the run has hooks or benchmarks [default: two above DIRECTORY].",
+    help=(
+        "Where the recipe lies, if the run has hooks, benchmarks or earlier corpora [default: two above "
+        "DIRECTORY]."
+    ),
 )
 @workers_option
 @verb

@@ -40,6 +40,7 @@ from tokmill.clean.rules import Kind, compile_filters, load_pack
 from tokmill.clean.url_policy import RobotsPolicy, UrlPolicy, find_lists
 from tokmill.duplicates.near import choose_bands
 from tokmill.errors import RecipeError, TokmillError
+from tokmill.pipeline.references import open_references
 from tokmill.recipe import (
     CleanLimits,
     Corpus,
@@ -277,15 +278,17 @@ def dedup_step(dedup: Dedup, base: Path, out: Path, documents: tuple[str, ...], 
     if dedup.near is not None and dedup.near.bands is None:
         bands, rows = choose_bands(float(dedup.near.threshold))
         resolved["near"] = dedup.near.model_copy(update={"bands": bands, "rows": rows})
-    options = msgspec.convert(dedup.model_copy(update=resolved), AllOptions, from_attributes=True)
-    files: dict[str, str] = {}
+    asked = msgspec.convert(dedup.model_copy(update=resolved), AllOptions, from_attributes=True)
+    options = msgspec.structs.replace(asked, reference=tuple(dedup.reference_sources))
+    earlier = open_references(dedup, base, out)  # what is asked of these is in the options already
+    files = {f"reference {corpus.name}": corpus.digest for corpus in earlier}
     benchmarks: list[InputFile] = []
     if dedup.against is not None:
         benchmarks = list(
             dict.fromkeys(f for pattern in dedup.against.files for f in find_files(pattern, base))
         )
-        files = {f"against {file.name}": file_sha256(local_path(file.path)) for file in benchmarks}
-    extra = DedupExtra(benchmarks, dedup.warn_source_loss)
+        files |= {f"against {file.name}": file_sha256(local_path(file.path)) for file in benchmarks}
+    extra = DedupExtra(benchmarks, dedup.warn_source_loss, earlier)
     return Step("dedup", "dedup", out / "dedup", options, documents, files, extra)
 
 

@@ -47,6 +47,7 @@ from tokmill.pipeline.documents import (
     url_lists,
 )
 from tokmill.pipeline.plan import check_until, is_left_out, step_names
+from tokmill.pipeline.references import open_references
 from tokmill.pipeline.tokens import build_options, narrow_builds, resolved_weights, tokenizer_step
 from tokmill.recipe import Recipe, Source, Tokenizer, Training
 from tokmill.recipe.file import Mistake, Written, refuse
@@ -89,6 +90,7 @@ def examine(
         _cleaning(found, recipe, base)
         for place, pattern in _patterns(("dedup", "against", "files"), recipe.dedup.against):
             found.holds(place, find_files, pattern, base)
+        found.holds(("dedup", "reference"), open_references, recipe.dedup, base, out)
         _tokens(found, recipe, base, out)
         _conversations(recipe, base, out)
         _mixture(found, recipe, sizes)

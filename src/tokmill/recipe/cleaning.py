@@ -2,7 +2,8 @@
 
 normalize, transforms, license, urls, robots,    Cleaning: for the whole recipe, a domain or one source
 language, filters, redact
-dedup                                            url, exact, near, window (passages), against (benchmarks)
+dedup                                            url, exact, near, window (passages), against (benchmarks),
+                                                 reference (earlier corpora)
 split                                            hash, counts, formula or a field
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Literal
@@ -289,12 +291,31 @@ class _OrBool:
         return {"anyOf": [{"type": "boolean"}, *handler(schema)["anyOf"]]}
 
 
+@dataclass(frozen=True)
+class EarlierNear:
+    threshold: Decimal
+    unit: Literal["word", "char"]
+    ngram: int
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """What is asked of corpora that were there before."""
+
+    exact: bool
+    near: EarlierNear | None
+
+
+# A source by its name, or a directory: names have no slash.
+Reference = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$|/", max_length=4096)]
+
+
 class Dedup(Section):
     LATER: ClassVar = ("url", "templates")
 
-    # One field each; a document is looked at in this order, and goes for the first that finds it.
-    # What a method does is in the module of its name in `stages/dedup`.
-    METHODS: ClassVar = ("against", "url", "exact", "templates", "near", "window")
+    # One field each, but for `earlier`, which `reference` asks for; a document is looked at in this order,
+    # and goes for the first that finds it. What a method does is in the module of its name in `stages/dedup`.
+    METHODS: ClassVar = ("against", "earlier", "url", "exact", "templates", "near", "window")
 
     url: Annotated[UrlCopies | None, BeforeValidator(_all_defaults), _OrBool()] = Field(
         None, description="true, or with the key: documents of one page, by the URL that they carry"
@@ -311,7 +332,13 @@ class Dedup(Section):
         "first", description="best: farthest from being dropped by any rule"
     )
     priority: list[Name] = Field([], description="sources whose documents are kept before those of others")
-    reference: list[Name] = Field([], description="sources that lose nothing: others are compared with them")
+    reference: list[Reference] = Field(
+        [],
+        description=(
+            "sources that lose nothing: others are compared with them; and directories, which have a slash: "
+            "finished runs, or what `tokmill index` made of them, whose documents are left out here"
+        ),
+    )
     max_cluster: int | None = Field(
         None, ge=2, description="a larger cluster of near duplicates stops the run"
     )
@@ -328,6 +355,35 @@ class Dedup(Section):
         le=4096,
         description="of the hashes: at least so many, and more where the documents call for it",
     )
+
+    @property
+    def reference_sources(self) -> list[str]:
+        return [name for name in self.reference if not is_directory(name)]
+
+    @property
+    def reference_directories(self) -> list[str]:
+        return [name for name in self.reference if is_directory(name)]
+
+    @property
+    def earlier(self) -> Earlier | None:
+        """Corpora of `reference` are looked at as this one is: `exact`, and `near` where it drops."""
+        if not self.reference_directories:
+            return None
+        near = self.near if self.near is not None and self.near.policy == "drop" else None
+        asked = EarlierNear(near.threshold, near.unit, near.ngram) if near is not None else None
+        return Earlier(self.exact, asked)
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        wanted, near = given.get("reference"), given.get("near")
+        if not isinstance(wanted, list) or not any(is_directory(name) for name in wanted):
+            return
+        if given.get("exact") is False and (near is None or part_of(near, "policy") == "report"):
+            yield ("reference",), "directories are compared with by `exact` and `near`: ask for one of them"
+
+
+def is_directory(reference: Any) -> bool:
+    return isinstance(reference, str) and "/" in reference
 
 
 # --- splits ---

@@ -39,6 +39,7 @@ from tokmill.recipe.cleaning import (
     Split,
     Transforms,
     Urls,
+    is_directory,
     split_mistakes,
 )
 from tokmill.recipe.section import Amount, Name, Path_, Section, Share, Weight, part_of
@@ -533,8 +534,9 @@ def _unknown_names(given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
     for key in ("priority", "reference"):
         wanted = part_of(given.get("dedup"), key)
         for name in wanted if isinstance(wanted, list) else ():
-            if name not in names:
-                yield ("dedup", key), f"no source is called {name}"
+            if name not in names and not (key == "reference" and is_directory(name)):
+                hint = f"; if it is a directory, write ./{name}" if key == "reference" else ""
+                yield ("dedup", key), f"no source is called {name}{hint}"
 
 
 KeyPath = tuple[str, ...]

@@ -139,6 +139,13 @@ REASONS: Final = {
     },
     ("dedup", "drop", "Copies"): {
         "contaminated": "holds items of a benchmark (`dedup.against`)",
+        "reference_exact_dup": (
+            "equal to a document of an earlier corpus (`dedup.reference`), case and spaces aside"
+        ),
+        "reference_near_dup": (
+            "similar to a document of an earlier corpus: verified where that is a run, estimated where it is "
+            "an index"
+        ),
         "exact_dup": "equal to the survivor after NFKC, case folding and collapsing of spaces",
         "url_dup": "of the page that the survivor is of: equal URLs in one form, whatever the texts",
         "only_site_template": "all that it says recurs on the pages of its site (`dedup.templates`)",

@@ -29,7 +29,7 @@ from tokmill.formats import all_formats
 from tokmill.formats.parquet import COLUMNS
 from tokmill.publish.hub_card import HUB_SPLITS, hub_license, scalar, size_category, yaml_list
 from tokmill.reports.charts import NOT_MEASURED, count, percent, spoken, visible
-from tokmill.reports.edits import is_redaction
+from tokmill.reports.edits import decided_by, is_redaction
 from tokmill.reports.page import resource
 from tokmill.storage.disk import commit_bytes
 from tokmill.storage.textfiles import find_text_format
@@ -148,7 +148,7 @@ def _processing(facts: Json) -> str:
             ["edit", "documents"], [[_line(spoken(name)), count(edits[name])] for name in sorted(edits)]
         )
         text += f"\nWhat cleaning changed in texts that it kept.\n\n{changed}"
-    text += _redacted(facts) + _decontaminated(facts)
+    text += _redacted(facts) + _earlier(facts) + _decontaminated(facts)
     if facts["clusters"] is not None:
         text += (
             f"\nNear duplicates share at least {percent(facts['clusters']['threshold'], 0)} of their word "
@@ -167,6 +167,18 @@ def _redacted(facts: Json) -> str:
         totals[row["kind"]] += row[f"{of}values"]
     told = ", ".join(f"{_line(spoken(kind))} {count(values)}" for kind, values in sorted(totals.items()))
     return f"\nRedacted in {'what was built' if of else 'what was kept'}: {told}.\n"
+
+
+def _earlier(facts: Json) -> str:
+    told = facts["earlier"]
+    if told is None:
+        return ""
+    rows = [
+        [_line(corpus["name"]), decided_by(corpus), count(corpus["equal"]), count(corpus["similar"])]
+        for corpus in told["corpora"]
+    ]
+    head = ["earlier corpus", "similar by", "equal documents", "similar documents"]
+    return f"\nDocuments that earlier corpora have were left out.\n\n{_table(head, rows, 2)}"
 
 
 def _decontaminated(facts: Json) -> str:

@@ -5,6 +5,7 @@ ledgers of clean ─ redacted_<kind> ─> values by source and kind: in document
                                       and in those that are built
 contamination, ledgers of dedup ─> documents by benchmark file: with an item, dropped for one,
                                    with one and built
+ledgers of dedup ─> documents by earlier corpus: that it has, equal or similar
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from tokmill.artifacts.manifest import Json
 from tokmill.audit.opened import Found, load_of
 from tokmill.stages.build.contents import Contents
 from tokmill.stages.dedup.against import METHOD as AGAINST
+from tokmill.stages.dedup.earlier import EXACT_REASON, NEAR_REASON
+from tokmill.stages.dedup.earlier import METHOD as EARLIER
 from tokmill.storage.tables import load_table
 
 _REDACTED = "redacted_"
@@ -101,6 +104,32 @@ def describe_decontamination(found: Found, contents: Contents) -> Json | None:
             for name in names
         ],
     }
+
+
+def describe_earlier(found: Found) -> Json | None:
+    """By corpus that was there before, who went for it; None where none was named."""
+    dedup = found.artifacts.get("dedup")
+    if dedup is None or EARLIER.asked_in(dedup.manifest) is None:
+        return None
+    totals: dict[str, Counter[str]] = {}
+    for shard in found.shards():
+        ledger = load_of(dedup, f"ledger-{shard.number:05d}.parquet", ["reason", "detail"])
+        for row in ledger.to_pylist() if ledger is not None else ():
+            if row["reason"] in (EXACT_REASON, NEAR_REASON):
+                kind = "equal" if row["reason"] == EXACT_REASON else "similar"
+                totals.setdefault(row["detail"].partition(": ")[0], Counter())[kind] += 1
+    corpora = [
+        {**corpus, **{kind: totals.get(corpus["name"], Counter())[kind] for kind in ("equal", "similar")}}
+        for corpus in dedup.manifest.facts["earlier"]["corpora"]
+    ]
+    return {"dropped": sum(corpus["equal"] + corpus["similar"] for corpus in corpora), "corpora": corpora}
+
+
+def decided_by(corpus: Json) -> str:
+    """How it was known that a document of the corpus is similar."""
+    if corpus["verified"] == "exact":
+        return "comparing n-grams"
+    return f"estimate (± {float(corpus['standard_error']):.3f})"
 
 
 def _file_of(item: str) -> str:

@@ -25,7 +25,7 @@ from tokmill.pipeline.timeline import TIMELINE
 from tokmill.recipe.file import parse_recorded
 from tokmill.reports.charts import percent
 from tokmill.reports.drops import describe_clusters, describe_drops, describe_duplicates, find_drops
-from tokmill.reports.edits import describe_decontamination, describe_redactions
+from tokmill.reports.edits import describe_decontamination, describe_earlier, describe_redactions
 from tokmill.reports.flow import flow_of_documents, flow_of_tokens, list_outcomes
 from tokmill.reports.idleness import describe_idleness
 from tokmill.reports.tally import Tally, rank_shares, tally_chars, tally_tokens, word_column
@@ -74,6 +74,7 @@ def gather_facts(directory: str | Path) -> Json:
         "drops": describe_drops(found, drops),
         "redactions": describe_redactions(found, contents),
         "decontamination": describe_decontamination(found, contents),
+        "earlier": describe_earlier(found),
         "lengths": {"chars": tally_chars(found), "tokens": tally.tokens_histogram if tally else None},
         "shares": tally.shares if tally else None,
         "tokenizer": describe_tokenizer(found),

@@ -24,6 +24,7 @@ from tokmill.reports.charts import (
     spoken,
     table,
 )
+from tokmill.reports.edits import decided_by
 
 _SHOWN_PAIRS = 12  # sources of the matrix of duplicates, either way
 _STAGES = {
@@ -50,7 +51,23 @@ def drops_section(facts: Json) -> Section:
             body += f"<h3>{title} <small>{total:,}</small></h3>"
             body += "".join(_drop(drop, most, gone) for drop in own)
     body = body or nothing("Nothing was dropped.")
-    return Section("drops", "Drops", says, body + _decontaminated(facts) + _redacted(facts))
+    return Section("drops", "Drops", says, body + _earlier(facts) + _decontaminated(facts) + _redacted(facts))
+
+
+def _earlier(facts: Json) -> str:
+    told = facts["earlier"]
+    if told is None:
+        return ""
+    rows = [
+        [shown(corpus["name"]), shown(decided_by(corpus)), count(corpus["equal"]), count(corpus["similar"])]
+        for corpus in told["corpora"]
+    ]
+    head = ["Corpus", "similar by", "equal", "similar"]
+    return (
+        f"<h3>Earlier corpora <small>{told['dropped']:,} dropped</small></h3><p>Documents that were there "
+        f"before. One that is in several is told of the one that has it equal, or most similar.</p>"
+        f"{table(head, rows, 2)}"
+    )
 
 
 def _decontaminated(facts: Json) -> str:

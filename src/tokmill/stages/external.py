@@ -45,7 +45,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -116,9 +116,11 @@ def hash_pairs(a: Column, b: Column) -> Column:
     return spread
 
 
-def write_run(task: Task, name: str, columns: Sequence[Column], layout: Layout, part: str = "") -> FileEntry:
+def write_run(
+    task: Task, name: str, columns: Sequence[Column], layout: Layout, part: str = "", key: str | None = None
+) -> FileEntry:
     """<name>-<key of the task><part>.bin; rows are in order of the first column already."""
-    path = f"{name}-{task.key}{part}.bin"
+    path = f"{name}-{key or task.key}{part}.bin"
     with open_commit(Path(task.directory) / path) as file:
         for column, kind in zip(columns, layout.values(), strict=True):
             plain = np.ascontiguousarray(column, np.dtype(kind).base)
@@ -166,9 +168,9 @@ class Run:
         ]
         return [part.start + place for place in found]
 
-    def search(self, values: Column, name: str) -> Column:
-        """The first place in an ascending column that is not below each value."""
-        return np.searchsorted(self._map(name), values)
+    def search(self, values: Column, name: str, side: Literal["left", "right"] = "left") -> Column:
+        """The first place in an ascending column that is not below each value; `right`: that is above it."""
+        return np.searchsorted(self._map(name), values, side)
 
     def every(self, step: int, names: Sequence[str]) -> list[Column]:
         """Each `step`-th row, beginning with the first."""

@@ -16,6 +16,7 @@ from tokmill.stages import clean, texts
 from tokmill.stages.build import mixture
 from tokmill.stages.build import stage as build
 from tokmill.stages.dedup import stage as dedup
+from tokmill.stages.indexes import stage as indexes
 from tokmill.stages.ingest import stage as ingest
 from tokmill.stages.split import stage as split
 from tokmill.stages.tokens import stage as tokens
@@ -34,6 +35,7 @@ STAGES: dict[str, Stage[Any]] = {
         mixture.STAGE,
         build.STAGE,
         texts.STAGE,
+        indexes.STAGE,
     )
 }
 

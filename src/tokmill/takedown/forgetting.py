@@ -59,13 +59,14 @@ from tokmill.artifacts.tombstones import (
 from tokmill.audit.opened import load_finished
 from tokmill.audit.places import RunPlaces, open_places
 from tokmill.engines.local import Resources
-from tokmill.errors import InputError, RecipeError
+from tokmill.errors import InputError, RecipeError, TokmillError
 from tokmill.formats import plugin_of
+from tokmill.pipeline.references import open_references
 from tokmill.pipeline.run import Asked, run_steps
 from tokmill.pipeline.run_manifest import REVIEW
-from tokmill.recipe import CleanLimits, Hub
+from tokmill.recipe import CleanLimits, Dedup, Hub
 from tokmill.stages.clean import CleanExtra
-from tokmill.stages.dedup.method import DedupExtra
+from tokmill.stages.dedup.method import DedupExtra, EarlierCorpus
 from tokmill.stages.ingest.shards import IngestExtra, IngestOptions
 from tokmill.stages.ingest.stage import INPUT_STATS
 from tokmill.stages.registry import STAGES
@@ -129,7 +130,9 @@ def steps_of_run(
             # NULs and losses were told when it was first cleaned
             extra = CleanExtra(Decimal(1), CleanLimits(warn_source_loss=Decimal(1)))
         elif manifest.kind == "dedup":
-            extra = DedupExtra(_benchmarks(recipe, manifest, base))
+            extra = DedupExtra(
+                _benchmarks(recipe, manifest, base), earlier=_references(recipe, manifest, base, out)
+            )
         elif manifest.kind in ("tokenizer", "build"):
             _show_hooks(manifest, [plugin] if (plugin := plugin_of(manifest.config)) else [], base)
         needs = tuple(other for other in names if f"step {other}" in inputs)
@@ -180,6 +183,23 @@ def _benchmarks(recipe: Json, manifest: Manifest, base: Path) -> list[InputFile]
     for file in found:
         _check_same(local_path(file.path), manifest.inputs.get(f"file against {file.name}"), "a benchmark")
     return list(found)
+
+
+def _references(recipe: Json, manifest: Manifest, base: Path, out: Path) -> list[EarlierCorpus]:
+    """Earlier corpora, which have to be those that the run was compared with."""
+    dedup = Dedup.model_validate(recipe["dedup"])
+    try:
+        found = open_references(dedup, base, out)
+    except TokmillError as error:
+        raise _outside(base, f"the corpora of dedup.reference ({error.what})") from None
+    for corpus in found:
+        if corpus.digest != manifest.inputs.get(f"file reference {corpus.name}"):
+            raise InputError(
+                f"is not the corpus that the run was made with (dedup.reference, {corpus.name})",
+                where=str(corpus.directory),
+                next="restore it, and give the same command again; or run the recipe first",
+            )
+    return found
 
 
 def _check_same(
@@ -255,7 +275,7 @@ def forget(
     """Take documents down: of an id, or several; of a list of ids or (source, id), or a file;
     all of a source; of a licence.
 
-    `base` is where the recipe lies, for runs with hooks or benchmarks of their own.
+    `base` is where the recipe lies, for runs with hooks, benchmarks or earlier corpora.
     `tell` hears what is affected before anything of it is done.
     """
     listed: list[tuple[str | None, str]] = [

@@ -111,8 +111,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for before, after in (
         ("class Dedup(Section):\n", SECTION),
         (
-            '("against", "url", "exact", "templates", "near", "window")',
-            '("against", "url", "exact", "titles", "templates", "near", "window")',
+            '("against", "earlier", "url", "exact", "templates", "near", "window")',
+            '("against", "earlier", "url", "exact", "titles", "templates", "near", "window")',
         ),
         ("    exact: bool = True\n", "    exact: bool = True\n    titles: Titles | None = None\n"),
     ):

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
@@ -34,6 +34,7 @@ from tokmill.artifacts.step import Artifact, Input, Shard, Step, Task, TaskFunct
 from tokmill.clean.edits import apply_edits
 from tokmill.clean.examine import CleanOptions
 from tokmill.clean.rules import Rule, columns_of
+from tokmill.duplicates.sketches import SketchOptions
 from tokmill.kernels import hashing
 from tokmill.recipe import Dedup
 from tokmill.schema import DEDUP_EDITS, EDITS, one_piece, string_column
@@ -129,6 +130,18 @@ class DedupOptions(msgspec.Struct, frozen=True, kw_only=True):
 class DedupExtra:
     against: list[InputFile]  # the benchmarks
     warn_source_loss: Decimal | None = None
+    earlier: list[EarlierCorpus] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class EarlierCorpus:
+    """One of `reference`: an index, or a finished run."""
+
+    name: str
+    directory: Path
+    digest: str  # of all that can change a verdict
+    sketch: SketchOptions  # of its index, which is still to be made of a run
+    run: Mapping[str, Artifact] | None = None  # its steps; None: an index, and no texts
 
 
 DedupStep = Step[DedupOptions, DedupExtra]
@@ -300,6 +313,8 @@ class Method(Generic[Asked]):
     similarity: float | None = 1.0  # of a pair whose table tells none: equal texts
     edits: Edited | None = None
     cached: tuple[str, ...] = ()  # tables of the cache that it fills
+    others: tuple[str, ...] = ()  # reasons that rows of its table tell themselves
+    by_shard: bool = False  # a table is of one shard, whose number its name ends with
 
     @property
     def table(self) -> str:

@@ -1,6 +1,7 @@
 """Dedup: which documents say what another one already says. Every drop names its survivor.
 
     against    ─> contaminated-<s>   items of a benchmark
+    earlier    ─> earlier-<s>        documents of earlier corpora
     url        ─> url-<p>            a page that was there already
     exact      ─> matches-<p>        duplicate -> survivor
     templates  ─> templates-<s>, stripped-<s>  lines that recur on the pages of a site
@@ -57,6 +58,8 @@ METHODS: tuple[Method[Any], ...] = tuple(
     import_module(f"tokmill.stages.dedup.{key}").METHOD for key in Dedup.METHODS
 )
 
+_OF_A_SHARD = (*DEDUP_EDITS, *(method.table for method in METHODS if method.by_shard))
+
 AllOptions = cast(
     type[DedupOptions],
     msgspec.defstruct(
@@ -64,7 +67,7 @@ AllOptions = cast(
         # a method that recipes did not always have is not in the config where it is not asked for
         [
             (method.key, method.options | None, None)
-            if method.key in Dedup.LATER
+            if method.key in ("earlier", *Dedup.LATER)
             else (method.key, method.options | None)
             for method in METHODS
         ],
@@ -159,9 +162,9 @@ def _check_dates(upstream: Mapping[str, Artifact]) -> None:
 
 
 def _concerning(shard: Shard, found: list[Input]) -> list[Input]:
-    """Who goes, of all shards; changed texts of this one."""
+    """Who goes, of all shards where the table does not say which; changed texts of this one."""
     key = f"{shard.number:05d}"
-    return [item for item in found if item.role not in DEDUP_EDITS or _is_of(Path(item.path), key)]
+    return [item for item in found if item.role not in _OF_A_SHARD or _is_of(Path(item.path), key)]
 
 
 def _roles(first: list[Input], more: list[Input]) -> list[Input]:
@@ -202,7 +205,8 @@ def perform_verdicts(task: Task[VerdictOptions]) -> Made:
             write_shard_table(task.directory, f"ledger-{task.key}.parquet", "ledger", ledger.combine_chunks())
         )
     reasons = found.column("reason").to_pylist()
-    dropped = {method.reason: reasons.count(method.reason) for method in METHODS if method.reason in reasons}
+    known = [reason for method in METHODS for reason in (method.reason, *method.others)]
+    dropped = {reason: reasons.count(reason) for reason in known if reason in reasons}
     counts = {"in": considered, "kept": int(kept.sum()), "dropped": dropped, "quarantined": {}}
     return Made(files, {**counts, "edited": {reason: table.num_rows for reason, table in edited.items()}})
 
@@ -213,6 +217,10 @@ def _drops(tables: list[Any], method: Method[Any]) -> Any:
     if method.similarity is not None:
         similarity = table.column("similarity").fill_null(method.similarity)
         table = table.set_column(table.column_names.index("similarity"), "similarity", similarity)
+    if "reason" in table.column_names:
+        return table.set_column(
+            table.column_names.index("reason"), "reason", table.column("reason").fill_null(method.reason)
+        )
     return table.append_column("reason", pa.repeat(pa.scalar(method.reason, pa.string()), table.num_rows))
 
 
