@@ -19,7 +19,8 @@ The life of an artifact directory.
     begin    manifest.json that no longer fits  ->  manifest.stale.json   (the artifact is gone,
                                                                            its receipts are not)
              leftovers of killed writers        ->  removed
-    reuse    a receipt holds when a task has its fingerprint and every file its sha256
+    reuse    a receipt holds when a task has its fingerprint and every file its sha256; of a finished artifact,
+             files that nobody wrote to after its manifest are not read for that
     finish   manifest.json written  ->  files of no task removed, for good  ->  receipts and stale manifest
              removed
 
@@ -138,19 +139,22 @@ def remove_leftovers(directory: Path) -> None:
             remove_file(path)
 
 
-def usable_receipts(directory: Path, wanted: Iterable[str]) -> dict[str, Receipt]:
-    """By fingerprint: receipts of earlier work, finished or killed, whose files are all intact."""
-    candidates = load_receipts(directory)
-    if (directory / STALE_MANIFEST).is_file():
+def usable_receipts(directory: Path, wanted: Iterable[str], *, verify: bool = False) -> dict[str, Receipt]:
+    """By fingerprint: receipts of earlier work, finished or killed, whose files are all intact; `verify`: as
+    far as all of their bytes say."""
+    candidates = [(receipt, 0) for receipt in load_receipts(directory)]
+    stale = directory / STALE_MANIFEST
+    if stale.is_file():
         with contextlib.suppress(TokmillError):  # damaged evidence is no evidence: the tasks run again
-            candidates += load_manifest(directory, STALE_MANIFEST).receipts()
+            since = 0 if verify else stale.stat().st_mtime_ns
+            candidates += [(receipt, since) for receipt in load_manifest(directory, stale.name).receipts()]
     fingerprints = set(wanted)
     found: dict[str, Receipt] = {}
-    for receipt in candidates:
+    for receipt, since in candidates:
         if (
             receipt.fingerprint in fingerprints
             and receipt.fingerprint not in found
-            and _intact(directory, receipt)
+            and _intact(directory, receipt, since)
         ):
             found[receipt.fingerprint] = receipt
     return found
@@ -231,15 +235,20 @@ def is_unswept(artifact: Artifact) -> bool:
     )
 
 
-def _intact(directory: Path, receipt: Receipt) -> bool:
-    for entry in receipt.files:
-        path = directory / entry.path
-        with told_as_unreadable(path):
-            if not path.is_file() or path.stat().st_size != entry.bytes:
-                return False
-        if file_sha256(path) != entry.sha256:
+def _intact(directory: Path, receipt: Receipt, since: int) -> bool:
+    return all(is_intact(directory / entry.path, entry, since) for entry in receipt.files)
+
+
+def is_intact(path: Path, entry: FileEntry, since: int) -> bool:
+    """Has the file the bytes that it had? It is not read where it was last written to before `since`,
+    nanoseconds: the time of what says so. Of the same tick of the clock it is."""
+    with told_as_unreadable(path):
+        if not path.is_file():
             return False
-    return True
+        there = path.stat()
+    if there.st_size != entry.bytes:
+        return False
+    return there.st_mtime_ns < since or file_sha256(path) == entry.sha256
 
 
 Options = TypeVar("Options", covariant=True, default=Any)

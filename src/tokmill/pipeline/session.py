@@ -184,7 +184,7 @@ class Session:
             tasks = conducted.ask()
             if tasks is None:
                 return conducted.outcome
-            found = usable_receipts(step.directory, conducted.fingerprints)
+            found = usable_receipts(step.directory, conducted.fingerprints, verify=self._verifies)
             self._progress.expect_tasks(step.name, len(tasks), len(found))
             missing = conducted.expect(found)
             if missing:

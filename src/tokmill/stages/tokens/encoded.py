@@ -7,6 +7,8 @@
 They are links: the files of the run take no room twice, and one that the run no longer has is gone when the
 next tokens step begins. An entry is named after the texts and the tokenizer. Of the same labels the files are
 taken as they are, whatever the number of the shard is by now; of others each document that is in both.
+A file that nobody wrote to after the note is not read again to be taken. To be taken is to be written: its
+new name may be that of a file that another note, or a manifest, speaks of.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import contextlib
 import hashlib
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,16 +27,16 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.cache import Cached, entry_name, sweep_table, sweep_texts
 from tokmill.artifacts.manifest import FileEntry, Json, fingerprint_of
-from tokmill.artifacts.step import Made, Task
+from tokmill.artifacts.step import Made, Task, is_intact
 from tokmill.errors import TokmillError
 from tokmill.storage.disk import commit_bytes, make_directory, sync_directory, temp_beside
-from tokmill.storage.location import file_sha256
 from tokmill.storage.tables import load_table
 from tokmill.tokenizers.fast import starts
 
 TOKENS = "tokens"
 _NOTE = "note.json"
 _DIGEST_BYTES = 32
+_LATER = 1_000_000  # nanoseconds: a note is later than the files that it speaks of
 # Which documents are kept is in their labels; verdicts say more, of clusters, that no token depends on.
 _WITHOUT = ("kept",)
 _ENDINGS = {"tokens": "bin", "sequences": "idx", "lengths": "lengths", "loss": "loss"}
@@ -95,20 +98,31 @@ def take_files(task: Task[Any]) -> Made | None:
     folder, target = task.cached.path(TOKENS), Path(task.directory)
     entries = []
     try:
+        since = (folder / _NOTE).stat().st_mtime_ns
+        if not all(is_intact(folder / _name(file), file.entry, since) for file in note.files):
+            return None
+        now = time.time_ns()
         for file in note.files:
-            own = folder / _name(file)
-            if file_sha256(own) != file.entry.sha256:
-                return None
             path = _renamed(file.entry.path, task.key)
             make_directory((target / path).parent)
             scratch = temp_beside(target / path)
-            os.link(own, scratch)
+            os.link(folder / _name(file), scratch)
+            os.utime(scratch, ns=(now, now))
             scratch.replace(target / path)
             sync_directory((target / path).parent)
             entries.append(msgspec.structs.replace(file.entry, path=path))
+        os.utime(folder / _NOTE, ns=(now + _LATER, now + _LATER))
     except (OSError, TokmillError):
         return None
     return Made(entries, note.counts, note.facts)
+
+
+def drop_damaged(directory: Path | None) -> None:
+    """Entries whose files do not have the bytes that they had, as far as all of them say."""
+    for folder in sorted(directory.glob(f"*.{TOKENS}")) if directory is not None else ():
+        note = _load_note(folder)
+        if note is None or not all(is_intact(folder / _name(file), file.entry, 0) for file in note.files):
+            shutil.rmtree(folder)
 
 
 def load_known(task: Task[Any], added: int, engine: str) -> Known | None:
@@ -119,12 +133,13 @@ def load_known(task: Task[Any], added: int, engine: str) -> Known | None:
     folder = task.cached.path(TOKENS)
     rows, ids, lengths = [], [], []
     for split in sorted({file.split for file in note.files}):
-        paths = {f.entry.table: (folder / _name(f), f.entry.sha256) for f in note.files if f.split == split}
+        files = {file.entry.table: file for file in note.files if file.split == split}
         try:
-            if any(file_sha256(path) != sha256 for path, sha256 in paths.values()):
+            since = (folder / _NOTE).stat().st_mtime_ns
+            if not all(is_intact(folder / _name(file), file.entry, since) for file in files.values()):
                 return None
-            table = load_table(paths["lengths"][0], ["row", "tokens"])
-            ids.append(np.fromfile(paths["tokens"][0], note.dtype).astype(np.int32))
+            table = load_table(folder / _name(files["lengths"]), ["row", "tokens"])
+            ids.append(np.fromfile(folder / _name(files["tokens"]), note.dtype).astype(np.int32))
         except (OSError, TokmillError):
             return None
         rows.append(np.asarray(table.column("row")).astype(np.int64))
@@ -183,10 +198,12 @@ def keep_files(task: Task[Any], made: Made, dtype: str) -> None:
 
 
 def _load(cached: Cached | None) -> _Note | None:
-    if cached is None:
-        return None
+    return _load_note(cached.path(TOKENS)) if cached is not None else None
+
+
+def _load_note(folder: Path) -> _Note | None:
     try:
-        data = (cached.path(TOKENS) / _NOTE).read_bytes()
+        data = (folder / _NOTE).read_bytes()
     except OSError:
         return None
     digest, rest = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
