@@ -147,13 +147,19 @@ def _omit_defaults(options: Any, config: Any) -> None:
     another object: the same options would have two fingerprints, and a receipt would never be found again."""
     if not isinstance(options, msgspec.Struct) or not isinstance(config, dict):
         return
-    for field in msgspec.structs.fields(options):
+    for field in _fields(type(options)):
         value = getattr(options, field.name)
         is_default = type(value) is type(field.default) and value == field.default
         if is_default and options.__struct_config__.omit_defaults:
             config.pop(field.encode_name, None)
         else:
             _omit_defaults(value, config.get(field.encode_name))
+
+
+@functools.cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """msgspec evaluates the annotations each time: 0.4 ms for the options of a task."""
+    return msgspec.structs.fields(kind)
 
 
 def fingerprint_of(value: Any) -> str:
