@@ -19,7 +19,7 @@ The life of an artifact directory.
     begin    manifest.json that no longer fits  ->  manifest.stale.json   (the artifact is gone,
                                                                            its receipts are not)
              leftovers of killed writers        ->  removed
-    reuse    a receipt holds when a task has its fingerprint and every file its sha256; of a finished artifact,
+    reuse    a receipt holds when a task has its fingerprint and every file its sha256; of a finished one,
              files that nobody wrote to after its manifest are not read for that
     finish   manifest.json written  ->  files of no task removed, for good  ->  receipts and stale manifest
              removed

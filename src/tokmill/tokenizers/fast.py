@@ -278,10 +278,23 @@ class Difference(NamedTuple):
 
 def rows_to_check(doc_ids: Any, texts: Any, kind: str, literals: LiteralTable) -> NDArray[np.int64]:
     """Ascending."""
+    sizes = np.diff(string_column(texts).offsets)
+    return drawn_rows(doc_ids, sizes, rows_with_literals(texts, literals), kind)
+
+
+def rows_with_literals(texts: Any, literals: LiteralTable) -> NDArray[np.int64]:
+    """Ascending: a text may have many."""
     column = string_column(texts)
-    chosen = np.zeros(len(column.offsets) - 1, np.bool_)
-    chosen[find_literals(column.data, column.offsets, literals).rows] = True
-    drawable = np.flatnonzero(np.diff(column.offsets) <= _MAX_BYTES)
+    return np.unique(find_literals(column.data, column.offsets, literals).rows)
+
+
+def drawn_rows(
+    doc_ids: Any, sizes: NDArray[np.int64], literals: NDArray[np.int64], kind: str
+) -> NDArray[np.int64]:
+    """`rows_to_check` where no text is at hand: their bytes, and the rows that have literals."""
+    chosen = np.zeros(len(sizes), np.bool_)
+    chosen[literals] = True
+    drawable = np.flatnonzero(sizes <= _MAX_BYTES)
     if len(drawable):
         draws = _scrambled(id_hashes(doc_ids)[drawable])
         chosen[drawable[draws < np.uint64((1 << 64) // _ONE_IN[kind])]] = True

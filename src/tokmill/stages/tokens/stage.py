@@ -14,7 +14,7 @@ documents as cleaning left them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from tokmill.artifacts.cache import cache_of
 from tokmill.artifacts.manifest import FileEntry, Json, Receipt, add_counts, file_entry, sum_counts
@@ -54,15 +55,18 @@ from tokmill.kernels.characters import measure_text
 from tokmill.kernels.packing import end_sequences
 from tokmill.kernels.patterns import literal_table
 from tokmill.schema import DEDUP_EDITS, LENGTHS, NO_SPLIT, one_piece, string_column
-from tokmill.stages.tokens.encoded import cached_tasks, keep_files, load_known, merge_known, take_files
+from tokmill.stages.dedup.method import load_texts
+from tokmill.stages.tokens.encoded import Known, Told, cached_tasks, keep_files, load_known, take_files
 from tokmill.stages.tokens.encoding import Encoding, FimOptions, encode_documents
 from tokmill.storage.disk import open_commit
 from tokmill.storage.tables import load_table
-from tokmill.tokenizers.fast import first_difference, rows_to_check, starts
+from tokmill.tokenizers.fast import drawn_rows, first_difference, rows_with_literals, starts
 from tokmill.tokenizers.fim import Fim
 from tokmill.tokenizers.load import check_dtype, pinned_tokenizer, resolve_sentinels
 from tokmill.tokenizers.protocol import Encoded, Tokenizer
 from tokmill.tokenizers.regions import Masked, strip_marks
+
+Numbers = NDArray[np.int64]
 
 _TEXTS = pa.schema(
     [
@@ -296,74 +300,161 @@ def _environment(step: Step, receipts: Sequence[Receipt]) -> Json:
 def perform_tokens(task: Task[ShardTokensOptions]) -> Made:
     made = take_files(task)
     if made is None:
-        made = _make(task)
-        keep_files(task, made, task.options.dtype)
+        known = load_known(task) if not task.options.is_chat else None  # what is learned of those is not kept
+        made, told = (_copy(task, known) if known is not None else None) or _make(task)
+        keep_files(task, made, task.options.dtype, told)
     return made
 
 
-def _make(task: Task[ShardTokensOptions]) -> Made:
-    options = task.options
-    (pinned,) = (item for item in task.inputs if item.role == "tokenizer")
-    tokenizer = pinned_tokenizer(pinned.path, pinned.content_sha256, options.encoding)
+def _make(task: Task[ShardTokensOptions]) -> tuple[Made, Told]:
+    """From the texts of all documents."""
+    options, tokenizer = task.options, _tokenizer(task)
     table = load_split_texts(task.inputs, is_marked=True)
-    batches = _encode_new(task, table, tokenizer)
+    batches = list(_encode(task, table, tokenizer))
+    texts, doc_ids = one_piece(table.column("text")), one_piece(table.column("doc_id"))
+    literals = rows_with_literals(texts, literal_table(list(tokenizer.specials)))
+    chosen = drawn_rows(doc_ids, np.diff(string_column(texts).offsets), literals, tokenizer.kind)
+    if tokenizer.is_fast:  # else all of the shard is by the reference
+        for batch in batches:
+            mine = chosen[(chosen >= batch.first) & (chosen < batch.first + len(batch.offsets) - 1)]
+            encoded = Encoded(batch.ids, np.diff(batch.offsets))
+            _check(task, table.take(pa.array(mine)), encoded, mine - batch.first, tokenizer)
+    if options.is_chat:
+        texts = strip_marks(texts)
+        chars = pa.array(measure_text(*string_column(texts)[:2]).chars)
+        table = table.set_column(table.column_names.index("chars"), "chars", chars)
+
+    def ended(rows: Numbers) -> _Ended:
+        return _end(task, rows, batches)
+
+    sizes, encoder = np.diff(string_column(texts).offsets), tokenizer.engine
+    made = _write_all(task, table.drop_columns(["text"]), sizes, ended, len(chosen), encoder)
+    rows = np.asarray(table.column("row"))
+    return made, Told(tokenizer.kind, rows[literals].tolist(), rows[chosen].tolist())
+
+
+def _copy(task: Task[ShardTokensOptions], known: Known) -> tuple[Made, Told] | None:
+    """From the ids that an earlier run gave them; texts are read where they are new, or new to the check.
+    None: others would be encoded by another library than these."""
+    options, rows = task.options, np.flatnonzero(load_labels(task.inputs) != NO_SPLIT)
+    new = np.setdiff1d(rows, known.rows, assume_unique=True)
+    if len(new):
+        tokenizer = _tokenizer(task)
+        if tokenizer.engine != known.encoder:
+            return None
+        known = known.joined(_encode_new(task, _with_texts(task, new), tokenizer))
+    table = _described(task.inputs, rows)
+    at = known.places(rows)
+    is_literal = np.isin(rows, known.told.literals)
+    doc_ids = one_piece(table.column("doc_id"))
+    chosen = drawn_rows(doc_ids, known.sizes[at], np.flatnonzero(is_literal), known.told.kind)
+    unchecked = np.setdiff1d(rows[chosen], known.told.checked)
+    if len(unchecked) and (tokenizer := _tokenizer(task)).is_fast:
+        ids, lengths = known.take(unchecked)
+        added = 1 if options.bos_id is None else 2
+        begins = starts(lengths)[:-1] + (added - 1)  # the last of those is EOS, the one before it BOS
+        inner = [ids[begin : begin + size] for begin, size in zip(begins, lengths - added, strict=True)]
+        encoded = Encoded(np.concatenate(inner).astype(np.int32), lengths - added)
+        _check(task, _with_texts(task, unchecked), encoded, np.arange(len(unchecked)), tokenizer)
+
+    def ended(places: Numbers) -> _Ended:
+        ids, lengths = known.take(rows[places])
+        return _Ended([ids], lengths, [])
+
+    made = _write_all(task, table, known.sizes[at], ended, len(chosen), known.encoder)
+    return made, Told(known.told.kind, rows[is_literal].tolist(), rows[chosen].tolist())
+
+
+def _tokenizer(task: Task[ShardTokensOptions]) -> Tokenizer:
+    (pinned,) = (item for item in task.inputs if item.role == "tokenizer")
+    return pinned_tokenizer(pinned.path, pinned.content_sha256, task.options.encoding)
+
+
+def _described(inputs: list[Input], rows: Numbers) -> Any:
+    """What `load_split_texts` tells of these rows, without their texts."""
+    by_role = {item.role: Path(item.path) for item in inputs}
+    named = ["language", "license", "chars"]
+    marks = load_table(by_role["marks"], named)
+    chars = np.asarray(marks.column("chars")).copy()
+    for role in DEDUP_EDITS:  # the marks are of the text before
+        if role in by_role:
+            edits = load_table(by_role[role], ["row", "text"])
+            lengths = measure_text(*string_column(edits.column("text"))[:2]).chars
+            chars[np.asarray(edits.column("row"))] = lengths
+    documents = load_table(by_role["documents"], ["doc_id"])
+    columns = [documents.column("doc_id"), marks.column("language"), marks.column("license"), pa.array(chars)]
+    taken = [_taken(one_piece(column), rows) for column in columns]
+    labels = load_labels(inputs)[rows]
+    return pa.table([rows, labels, *taken], names=["row", "split", "doc_id", *named])
+
+
+def _with_texts(task: Task[ShardTokensOptions], rows: Numbers) -> Any:
+    return _described(task.inputs, rows).append_column("text", load_texts(task.inputs, rows))
+
+
+def _encode_new(task: Task[ShardTokensOptions], table: Any, tokenizer: Tokenizer) -> Known:
+    """Documents that no earlier run encoded."""
+    batches = list(_encode(task, table, tokenizer))
+    texts, rows = one_piece(table.column("text")), np.asarray(table.column("row"))
+    chunks, lengths, _ = _end(task, np.arange(len(rows)), batches)
+    ids = np.concatenate(chunks)
+    literals = rows_with_literals(texts, literal_table(list(tokenizer.specials)))
+    return Known(
+        rows,
+        np.zeros(len(rows), np.int64),
+        starts(lengths)[:-1],
+        lengths,
+        np.diff(string_column(texts).offsets),
+        [ids],
+        Told(tokenizer.kind, rows[literals].tolist(), []),
+        tokenizer.engine,
+    )
+
+
+def _write_all(
+    task: Task[ShardTokensOptions],
+    table: Any,
+    sizes: Any,
+    ended: Callable[[Numbers], _Ended],
+    checked: int,
+    encoder: str,
+) -> Made:
+    """The files of each split; `table` has all documents but for their texts, `sizes` the bytes of those."""
+    options = task.options
     counts: Json = {
         "in": table.num_rows,
         "kept": 0,
         "dropped": {},
         "quarantined": {},
         "tokens": {},
-        "checked": _check(task, table, batches, tokenizer),
+        "checked": checked,
         "licenses": {options.source: {}},
         "languages": {},
     }
     files: list[FileEntry] = []
-    labels = np.asarray(table.column("split"))
-    texts, chars = one_piece(table.column("text")), np.asarray(table.column("chars"))
-    if options.is_chat:
-        texts = strip_marks(texts)
-        chars = measure_text(*string_column(texts)[:2]).chars
-    sizes = np.diff(string_column(texts).offsets)
+    labels, chars = np.asarray(table.column("split")), np.asarray(table.column("chars"))
     for number, split in enumerate(options.splits):
         rows = np.flatnonzero(labels == number)
         if len(rows):
-            chosen = table.drop_columns(["text"]).take(pa.array(rows))
-            written, lengths = _write(task, split, chosen, rows, sizes[rows], batches)
-            files += written
+            chosen = table.take(pa.array(rows))
+            own = ended(rows)
+            files += _write(task, split, chosen, sizes[rows], own)
             sums = {
-                name: tally(one_piece(chosen.column(name)), chars=chars[rows], tokens=lengths)
+                name: tally(one_piece(chosen.column(name)), chars=chars[rows], tokens=own.lengths)
                 for name in ("license", "language")
             }
             totals = counts["licenses"][options.source]
             counts["licenses"][options.source] = add_counts(totals, sums["license"])
             counts["languages"] = add_counts(counts["languages"], sums["language"])
             counts["kept"] += len(rows)
-            counts["tokens"][split] = int(lengths.sum())
-    return Made(files, counts, {"encoder": tokenizer.engine} if table.num_rows else {})
+            counts["tokens"][split] = int(own.lengths.sum())
+    return Made(files, counts, {"encoder": encoder} if table.num_rows else {})
 
 
 def _encoding(task: Task[ShardTokensOptions], tokenizer: Tokenizer) -> Encoding:
     options = task.options
     fim = options.fim.of_source(options.source, options.sentinels or {}) if options.fim is not None else None
     return Encoding(options.controls, tokenizer.specials if options.is_chat else None, fim)
-
-
-def _encode_new(task: Task[ShardTokensOptions], table: Any, tokenizer: Tokenizer) -> list[_Batch]:
-    """The documents that no earlier run encoded, and the others as they were. What is learned of a
-    conversation is not kept: those are all new. So are all where the tokenizer is fast: gigatoken encodes a
-    shard of 27 MB in 0.24 CPU seconds, and to take its ids apart and together again takes 0.31."""
-    rows = np.asarray(table.column("row"))
-    added = 1 if task.options.bos_id is None else 2
-    is_worth_it = not task.options.is_chat and not tokenizer.is_fast
-    known = load_known(task, added, tokenizer.engine) if is_worth_it else None
-    if known is None or not len(rows):
-        return list(_encode(task, table, tokenizer))
-    is_new = ~np.isin(rows, known.rows)
-    batches = list(_encode(task, table.filter(pa.array(is_new)).combine_chunks(), tokenizer))
-    new_ids = np.concatenate([np.empty(0, np.int32), *(batch.ids for batch in batches)])
-    new_lengths = np.concatenate([np.empty(0, np.int64), *(np.diff(batch.offsets) for batch in batches)])
-    ids, lengths = merge_known(known, rows, rows[is_new], new_ids, new_lengths)
-    return [_Batch(0, ids, starts(lengths))]
 
 
 def _encode(task: Task[ShardTokensOptions], table: Any, tokenizer: Tokenizer) -> Iterator[_Batch]:
@@ -379,42 +470,41 @@ def _encode(task: Task[ShardTokensOptions], table: Any, tokenizer: Tokenizer) ->
         start = end
 
 
-def _check(task: Task[ShardTokensOptions], table: Any, batches: list[_Batch], tokenizer: Tokenizer) -> int:
-    """How many documents the reference vouches for, new or not. One id that is not its own stops the run."""
+def _check(
+    task: Task[ShardTokensOptions], table: Any, encoded: Encoded, places: Numbers, tokenizer: Tokenizer
+) -> None:
+    """The reference vouches for the documents of `table`, which are those in `places` of `encoded`, new or
+    not. One id that is not its own stops the run."""
     if not table.num_rows:
-        return 0
-    texts, doc_ids = one_piece(table.column("text")), one_piece(table.column("doc_id"))
-    rows = rows_to_check(doc_ids, texts, tokenizer.kind, literal_table(list(tokenizer.specials)))
-    if not tokenizer.is_fast:
-        return len(rows)  # all of the shard is by the reference
-    for batch in batches:
-        mine = rows[(rows >= batch.first) & (rows < batch.first + len(batch.offsets) - 1)]
-        if len(mine):
-            at = pa.array(mine)
-            expected, _ = encode_documents(
-                texts.take(at),
-                doc_ids.take(at),
-                lambda column: tokenizer.encode(column.to_pylist()),
-                _encoding(task, tokenizer),
-            )
-            encoded = Encoded(batch.ids, np.diff(batch.offsets))
-            difference = first_difference(encoded, mine - batch.first, expected)
-            if difference is not None:
-                row = batch.first + difference.row
-                raise TokenizerError(
-                    f"token {difference.position} is {difference.found} by {tokenizer.engine} and "
-                    f"{difference.expected} by the {tokenizer.kind} reference",
-                    where=f"{task.options.source} document {doc_ids[row].as_py()!r} "
-                    f"(row {table.column('row')[row].as_py()} of shard {task.key})",
-                    next="uninstall gigatoken to encode with the reference alone, and report the document",
-                )
-    return len(rows)
+        return
+    expected, _ = encode_documents(
+        one_piece(table.column("text")),
+        one_piece(table.column("doc_id")),
+        lambda column: tokenizer.encode(column.to_pylist()),
+        _encoding(task, tokenizer),
+    )
+    difference = first_difference(encoded, places, expected)
+    if difference is not None:
+        at = int(np.searchsorted(places, difference.row))
+        raise TokenizerError(
+            f"token {difference.position} is {difference.found} by {tokenizer.engine} and "
+            f"{difference.expected} by the {tokenizer.kind} reference",
+            where=f"{task.options.source} document {table.column('doc_id')[at].as_py()!r} "
+            f"(row {table.column('row')[at].as_py()} of shard {task.key})",
+            next="uninstall gigatoken to encode with the reference alone, and report the document",
+        )
 
 
-def _write(
-    task: Task[ShardTokensOptions], split: str, table: Any, rows: Any, text_bytes: Any, batches: list[_Batch]
-) -> tuple[list[FileEntry], Any]:
-    """The documents `rows` of the shard; `table` has them already."""
+class _Ended(NamedTuple):
+    """Ids as they are written, in chunks; how many each document has; what is learned, of conversations."""
+
+    chunks: list[Any]
+    lengths: Any
+    masks: list[Any]
+
+
+def _end(task: Task[ShardTokensOptions], rows: Numbers, batches: list[_Batch]) -> _Ended:
+    """The documents `rows` of the batches, with what is put around each."""
     options = task.options
     added = 1 if options.bos_id is None else 2
     chunks, lengths, masks = [], [], []
@@ -426,7 +516,14 @@ def _write(
         lengths.append(batch.offsets[mine + 1] - batch.offsets[mine] + added)
         if batch.masked is not None:
             masks.append(_ended(batch.masked, batch.offsets, mine, added))
-    tokens = np.concatenate(lengths)
+    return _Ended(chunks, np.concatenate(lengths), masks)
+
+
+def _write(
+    task: Task[ShardTokensOptions], split: str, table: Any, text_bytes: Any, ended: _Ended
+) -> list[FileEntry]:
+    """The documents of `table`, which are in this order."""
+    chunks, tokens, masks = ended
     name = f"tokens-{task.key}"
     stem = f"{split}/{task.options.domain}/{name}"
     written = write_megatron(Path(task.directory) / stem, chunks, tokens, dtype=task.options.dtype)
@@ -454,7 +551,7 @@ def _write(
             for mask in masks:
                 file.write(mask)
         files.append(file_entry(path, "loss", file.written, rows=table.num_rows))
-    return files, tokens
+    return files
 
 
 def _ended(masked: Masked, offsets: Any, rows: Any, added: int) -> Any:
