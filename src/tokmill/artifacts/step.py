@@ -421,6 +421,7 @@ class Shard(NamedTuple):
     marks: Input
     edits: Input | None
     text_bytes: int = 0  # as received: its share of the source, by documents
+    edited_by: str | None = None  # what made the texts from the documents, where one does not hang on others
 
     @property
     def key(self) -> str:
@@ -428,6 +429,39 @@ class Shard(NamedTuple):
 
     def inputs(self) -> list[Input]:
         return [self.documents, self.marks, *([self.edits] if self.edits else [])]
+
+    def made_of(self, layers: Iterable[Input]) -> list[tuple[str, str]]:
+        """What the texts are made of, for the cache. Edits are of documents that are kept: by what makes them
+        the text of one is known whoever else is kept."""
+        known = [(item.role, item.content_sha256) for item in layers]
+        if self.edited_by is None:
+            return known
+        return [("edits", self.edited_by), *((role, sha256) for role, sha256 in known if role != "edits")]
+
+
+class _Lines(msgspec.Struct):
+    line_edits: Json | None = None
+
+
+class _Edited(msgspec.Struct):
+    """Of how a source is cleaned, what makes texts from documents."""
+
+    normalize: Json
+    sieve: _Lines
+    redact: list[str]
+    version: int
+    unicode_data: str
+    word_classes: str
+    transforms: list[Json] = []
+
+
+def _edited_by(cleaned: Artifact) -> str | None:
+    """None where a function of somebody else makes them, which is given many documents at once."""
+    try:
+        asked = cleaned.manifest.options(_Edited)
+    except TokmillError:  # of another version: by their content, then
+        return None
+    return None if asked.transforms else fingerprint_of(msgspec.to_builtins(asked))
 
 
 class _Domain(msgspec.Struct):
@@ -457,7 +491,7 @@ def list_shards(upstream: Mapping[str, Artifact]) -> list[Shard]:
         source = name.removeprefix("ingest/")
         cleaned = upstream[f"clean/{source}"]
         tables = {entry.path: entry for entry in cleaned.manifest.files}
-        counts = ingested.manifest.counts
+        counts, edited_by = ingested.manifest.counts, _edited_by(cleaned)
         for entry in ingested.manifest.entries("documents"):
             key = shard_key(entry)
             edits = tables.get(f"edits-{key}.parquet")
@@ -471,6 +505,7 @@ def list_shards(upstream: Mapping[str, Artifact]) -> list[Shard]:
                     marks=table_input("marks", cleaned.directory, tables[f"marks-{key}.parquet"]),
                     edits=table_input("edits", cleaned.directory, edits) if edits else None,
                     text_bytes=int(counts["text_bytes"] * entry.rows // max(counts["kept"], 1)),
+                    edited_by=edited_by,
                 )
             )
     return shards

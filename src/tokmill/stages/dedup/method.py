@@ -270,7 +270,7 @@ def cached_shards(
     directory = cache_of(step.directory.parent, step.name)
     if directory is None:
         return [None] * len(considered)
-    names = [_entry_of(one.inputs, how) for one in considered]
+    names = [_entry_of(one, how) for one in considered]
     sweep_table(directory, table, names)
     texts = [one.shard.text_bytes for one in considered]
     wanted = [
@@ -281,10 +281,10 @@ def cached_shards(
     return [Cached(str(directory), (name,), room) for name, room in zip(names, rooms, strict=True)]
 
 
-def _entry_of(inputs: Sequence[Input], how: Json) -> str:
-    """By the content of the texts, and of what was laid over them."""
-    layers = [(item.role, item.content_sha256) for item in inputs if item.role in _TEXT_ROLES]
-    return entry_name(dict(layers)["documents"], [how, layers])
+def _entry_of(one: Considered, how: Json) -> str:
+    """By the content of the documents, and of what was laid over them."""
+    layers = one.shard.made_of(item for item in one.inputs if item.role in _TEXT_ROLES)
+    return entry_name(one.shard.documents.content_sha256, [how, layers])
 
 
 _TEXT_ROLES = ("documents", "edits", *DEDUP_EDITS)

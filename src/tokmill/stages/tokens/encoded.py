@@ -19,6 +19,7 @@ import hashlib
 import os
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.cache import Cached, entry_name, sweep_table, sweep_texts
 from tokmill.artifacts.manifest import FileEntry, Json, fingerprint_of
-from tokmill.artifacts.step import Made, Task, is_intact
+from tokmill.artifacts.step import Made, Shard, Task, is_intact
 from tokmill.errors import TokmillError
 from tokmill.kernels.packing import copy_pieces
 from tokmill.storage.disk import commit_bytes, make_directory, map_array, sync_directory, temp_beside
@@ -118,12 +119,16 @@ def made_of(task: Task[Any]) -> str:
     return fingerprint_of([task.function, task.config, inputs])
 
 
-def cached_tasks(directory: Path | None, tasks: list[Task[Any]]) -> list[Task[Any]]:
-    """The same, each told where the ids of its documents are; those of other shards go first."""
+def cached_tasks(directory: Path | None, tasks: list[Task[Any]], shards: Sequence[Shard]) -> list[Task[Any]]:
+    """The same, one for each shard, told where the ids of its documents are; those of other shards go
+    first."""
     if directory is None:
         return tasks
-    documents = [item.content_sha256 for task in tasks for item in task.inputs if item.role == "documents"]
-    names = [entry_name(own, _how(task)) for own, task in zip(documents, tasks, strict=True)]
+    documents = [shard.documents.content_sha256 for shard in shards]
+    names = [
+        entry_name(shard.documents.content_sha256, _how(task, shard))
+        for task, shard in zip(tasks, shards, strict=True)
+    ]
     sweep_texts(directory, documents)
     sweep_table(directory, TOKENS, names)
     return [
@@ -132,11 +137,10 @@ def cached_tasks(directory: Path | None, tasks: list[Task[Any]]) -> list[Task[An
     ]
 
 
-def _how(task: Task[Any]) -> list[Any]:
+def _how(task: Task[Any], shard: Shard) -> list[Any]:
     """What ids depend on besides the documents: not who is kept, and for which split."""
     config = {key: value for key, value in task.config.items() if key not in ("splits", "domain")}
-    layers = [[i.role, i.content_sha256] for i in task.inputs if i.role not in ("kept", "labels", "marks")]
-    return [config, layers]
+    return [config, shard.made_of(i for i in task.inputs if i.role not in ("kept", "labels", "marks"))]
 
 
 def take_files(task: Task[Any]) -> Made | None:

@@ -245,6 +245,7 @@ def conduct(step: Step[TokensOptions, TokensExtra | None], upstream: Mapping[str
     # before anything is encoded that could not be built
     for build, dtypes in (step.extra or TokensExtra()).narrow.items():
         check_dtype(facts["padded_vocab_size"], "uint16", f"build {build}", dtypes)
+    labelled = labelled_shards(dict(upstream))
     tasks = [
         Task(
             function="tokens",
@@ -264,9 +265,10 @@ def conduct(step: Step[TokensOptions, TokensExtra | None], upstream: Mapping[str
             inputs=[*pinned, *inputs],
             directory=str(step.directory),
         )
-        for shard, inputs in labelled_shards(dict(upstream))
+        for shard, inputs in labelled
     ]
-    tasks = cached_tasks(cache_of(step.directory.parent, step.name), tasks)
+    shards = [shard for shard, _ in labelled]
+    tasks = cached_tasks(cache_of(step.directory.parent, step.name), tasks, shards)
     receipts = yield tasks
     told = {"fim": sentinels} if fim is not None else {}
     return Outcome(receipts, sum_counts(receipts), {"tokenizer": facts, "splits": splits, **told})
