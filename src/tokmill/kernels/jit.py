@@ -15,9 +15,9 @@ kernel, or a release that touches one, compiles all of them: 40 s instead of one
 the file: an installed copy, another clone or a new layer of an image has the same text, and what was compiled
 from it still holds.
 
-Before it looks into its cache numba loads what it compiles with: registries of functions and types, and the
-extensions of other packages, such as awkward, which comes with gigatoken. That takes 0.37 CPU seconds in every
-process, and code that is compiled needs none of it: it is loaded when a kernel has to be compiled.
+Before it looks into its cache numba loads what it compiles with: registries of functions and types, and
+extensions of other packages, such as awkward, which comes with gigatoken. That takes 0.37 CPU seconds in
+every process, and code that is compiled needs none of it: it is loaded when a kernel has to be compiled.
 
 One flavour of array for every kernel, so that each is compiled once:
 
