@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from pathlib import Path
 
@@ -135,6 +136,20 @@ def test_a_receipt_does_not_hold_when_its_file_is_not_what_was_written(
     begin(artifact.directory)
     first, _, last = fingerprints(artifact)
     assert list(usable_receipts(artifact.directory, fingerprints(artifact))) == [first, last]
+
+
+def test_a_file_that_nobody_wrote_to_after_the_manifest_is_not_read_unless_all_is_verified(
+    artifact: Artifact,
+) -> None:
+    path = artifact.path(artifact.manifest.files[1])
+    before = (artifact.directory / MANIFEST).stat().st_mtime_ns - 10**9
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    begin(artifact.directory)
+    first, second, last = fingerprints(artifact)
+    assert list(usable_receipts(artifact.directory, fingerprints(artifact))) == [first, last]
+    os.utime(path, ns=(before, before))  # as a disk damages it
+    assert list(usable_receipts(artifact.directory, fingerprints(artifact))) == [first, second, last]
+    assert list(usable_receipts(artifact.directory, fingerprints(artifact), verify=True)) == [first, last]
 
 
 def test_the_quick_look_sees_missing_files_and_other_sizes(artifact: Artifact) -> None:

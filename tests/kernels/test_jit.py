@@ -100,6 +100,23 @@ def test_a_file_of_another_time_with_the_same_text_is_not_compiled_again(tmp_pat
     assert call(tmp_path) == {"user": [11, 0], "other": [1, 0]}
 
 
+def test_a_kernel_that_is_in_the_cache_loads_nothing_of_the_compiler(tmp_path: Path) -> None:
+    make_package(tmp_path)
+    loaded = 'import sys\nprint(json.dumps(["numba.np.linalg" in sys.modules, "awkward" in sys.modules]))'
+    answers = [
+        subprocess.run(
+            [sys.executable, "-c", CALL + loaded],
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            check=True,
+            capture_output=True,
+        ).stdout.splitlines()
+        for _ in range(2)
+    ]
+    assert json.loads(answers[0][1])[0], "it was compiled: this is what is loaded for it"
+    assert json.loads(answers[1][0]) == {"user": [11, 0], "other": [1, 0]}
+    assert json.loads(answers[1][1]) == [False, False]
+
+
 def test_where_the_package_cannot_be_written_the_cache_of_the_user_serves(tmp_path: Path) -> None:
     folder = make_package(tmp_path / "package")
     (folder / "__pycache__").touch()  # a file where the cache would be: so even root cannot write it

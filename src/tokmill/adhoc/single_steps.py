@@ -42,7 +42,7 @@ from tokmill.pipeline.documents import Own
 from tokmill.pipeline.run import run_recipe
 from tokmill.recipe import Recipe
 from tokmill.schema import LEDGER, one_piece
-from tokmill.stages.tokens.stage import CHARS_PER_TOKEN, DocIds, estimate_tokens, load_clean, trim_inputs
+from tokmill.stages.tokens.reading import CHARS_PER_TOKEN, DocIds, estimate_tokens, load_clean, trim_inputs
 from tokmill.storage.codecs import write_jsonl, write_jsonl_tables
 from tokmill.storage.disk import commit_bytes, remove_file
 from tokmill.storage.location import read_whole

@@ -56,7 +56,7 @@ from tokmill.pipeline.run import run_recipe
 from tokmill.recipe import Recipe, Split
 from tokmill.sources.hub import resolve_revision
 from tokmill.stages.ingest.shards import IngestOptions
-from tokmill.stages.tokens.stage import estimate_tokens, load_clean
+from tokmill.stages.tokens.reading import estimate_tokens, load_clean
 from tokmill.storage.codecs import write_jsonl
 from tokmill.storage.disk import move_committed, remove_file
 from tokmill.storage.lease import open_lease

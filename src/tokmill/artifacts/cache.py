@@ -3,7 +3,7 @@
     <out>.cache/<step>/<texts>-<how>.<table>      texts: 16 characters of the digest of the shard's documents
                                                   how: a fingerprint of all else that it depends on
 
-    file   sha256 of the rest 32 │ bytes of the header 8 │ header, JSON │ column │ column …
+    file   CRC-32 of the rest 4 │ bytes of the header 8 │ header, JSON │ column │ column …
            header   {"columns": [[name, dtype, shape, bytes], …], "names": […]}
            column   zstd of its bytes in planes: all first bytes, then all second ones, …
 
@@ -11,7 +11,8 @@ A name says what the content depends on, and nothing else is in it: no number of
 So an entry is right for every run that asks for its name, and what it says is what the task would compute:
 runs with a cache, without one, and with a part of one have the same digests. Nothing of it is listed in a
 manifest. A file that is damaged, cut short or gone is one that was never there; writing one may fail, and
-nothing is lost but time.
+nothing is lost but time. Its checksum is of the kind that tells damage, and takes a fiftieth of the time of
+SHA-256, which was a fifth of what it took to look up signatures.
 
 All that is kept has at most 15 % of the bytes of the texts. Where that is not enough for all shards, those
 with the longest documents are kept: they have the most text for what they take. Entries of shards that the
@@ -22,7 +23,6 @@ down stays.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -32,6 +32,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from zlib_ng import zlib_ng
 
 from tokmill.artifacts.manifest import fingerprint_of
 from tokmill.errors import TokmillError
@@ -39,7 +40,7 @@ from tokmill.storage.disk import commit_bytes, make_directory, storage_error, sy
 
 _SUFFIX = ".cache"
 _TEXTS_CHARS, _HOW_CHARS = 16, 24
-_DIGEST_BYTES, _LENGTH_BYTES = 32, 8
+_CHECKSUM_BYTES, _LENGTH_BYTES = 4, 8
 
 # Of an entry besides its rows: digest, header, and what a frame of zstd adds.
 ENTRY_BYTES = 512
@@ -180,9 +181,9 @@ def save_columns(
         )
     )
     rest = b"".join([len(header).to_bytes(_LENGTH_BYTES, "little"), header, *bodies])
-    if _DIGEST_BYTES + len(rest) <= room:
+    if _CHECKSUM_BYTES + len(rest) <= room:
         with contextlib.suppress(TokmillError, OSError):
-            commit_bytes(path, hashlib.sha256(rest).digest() + rest)
+            commit_bytes(path, _checksum(rest) + rest)
 
 
 def load_columns(path: Path) -> Columns | None:
@@ -191,8 +192,8 @@ def load_columns(path: Path) -> Columns | None:
         data = path.read_bytes()
     except OSError:
         return None
-    digest, rest = data[:_DIGEST_BYTES], memoryview(data)[_DIGEST_BYTES:]
-    if len(digest) < _DIGEST_BYTES or hashlib.sha256(rest).digest() != digest:
+    checksum, rest = data[:_CHECKSUM_BYTES], memoryview(data)[_CHECKSUM_BYTES:]
+    if len(rest) < _LENGTH_BYTES or _checksum(rest) != checksum:
         return None
     at = _LENGTH_BYTES + int.from_bytes(rest[:_LENGTH_BYTES], "little")
     header = msgspec.json.decode(rest[_LENGTH_BYTES:at], type=_Header)
@@ -201,6 +202,10 @@ def load_columns(path: Path) -> Columns | None:
         columns[name] = _unpack(rest[at : at + size], np.dtype(kind), shape)
         at += size
     return Columns(columns, header.names)
+
+
+def _checksum(data: bytes | memoryview) -> bytes:
+    return zlib_ng.crc32(data).to_bytes(_CHECKSUM_BYTES, "little")
 
 
 def _pack(column: NDArray[Any]) -> bytes:
@@ -213,4 +218,7 @@ def _unpack(data: memoryview, kind: np.dtype[Any], shape: list[int]) -> NDArray[
     size = int(np.prod(shape)) * kind.itemsize
     plain = pa.decompress(data, size, "zstd", asbytes=True) if size else b""
     planes = np.frombuffer(plain, np.uint8).reshape(kind.itemsize, -1)
-    return np.ascontiguousarray(planes.T).reshape(-1).view(kind).reshape(shape)
+    rows = np.empty(planes.shape[::-1], np.uint8)
+    for place, plane in enumerate(planes):  # a quarter of the time of a transposed copy
+        rows[:, place] = plane
+    return rows.reshape(-1).view(kind).reshape(shape)

@@ -156,8 +156,9 @@ def _omit_defaults(options: Any, config: Any) -> None:
             _omit_defaults(value, config.get(field.encode_name))
 
 
-@functools.cache  # msgspec looks up every type hint again: half a millisecond
+@functools.cache
 def _fields(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """msgspec evaluates the annotations each time: 0.4 ms for the options of a task."""
     return msgspec.structs.fields(kind)
 
 

@@ -19,7 +19,8 @@ The life of an artifact directory.
     begin    manifest.json that no longer fits  ->  manifest.stale.json   (the artifact is gone,
                                                                            its receipts are not)
              leftovers of killed writers        ->  removed
-    reuse    a receipt holds when a task has its fingerprint and every file its sha256
+    reuse    a receipt holds when a task has its fingerprint and every file its sha256; of a finished one,
+             files that nobody wrote to after its manifest are not read for that
     finish   manifest.json written  ->  files of no task removed, for good  ->  receipts and stale manifest
              removed
 
@@ -139,34 +140,37 @@ def remove_leftovers(directory: Path) -> None:
 
 
 class Evidence:
-    """Receipts of earlier work in a directory, finished or killed, as they are now."""
+    """Receipts of earlier work in a directory, finished or killed, as they are now. `verify`: their files are
+    read, all of them."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, verify: bool = False) -> None:
         self._directory = directory
-        found = load_receipts(directory)
-        if (directory / STALE_MANIFEST).is_file():
-            with contextlib.suppress(TokmillError):  # damaged evidence is no evidence: the tasks run again
-                found += load_manifest(directory, STALE_MANIFEST).receipts()
-        self._found: dict[str, list[Receipt]] = {}
-        for receipt in found:
+        self._found: dict[str, list[tuple[Receipt, int]]] = {}  # and since when it vouches for its files
+        for receipt in load_receipts(directory):
             self.add(receipt)
+        stale = directory / STALE_MANIFEST
+        if stale.is_file():
+            with contextlib.suppress(TokmillError):  # damaged evidence is no evidence: the tasks run again
+                since = 0 if verify else stale.stat().st_mtime_ns
+                for receipt in load_manifest(directory, stale.name).receipts():
+                    self.add(receipt, since)
 
-    def add(self, receipt: Receipt) -> None:
-        self._found.setdefault(receipt.fingerprint, []).append(receipt)
+    def add(self, receipt: Receipt, since: int = 0) -> None:
+        self._found.setdefault(receipt.fingerprint, []).append((receipt, since))
 
     def usable(self, wanted: Iterable[str]) -> dict[str, Receipt]:
         """By fingerprint: those whose files are all intact."""
         found: dict[str, Receipt] = {}
         for fingerprint in dict.fromkeys(wanted):
-            for receipt in self._found.get(fingerprint, ()):
-                if _intact(self._directory, receipt):
+            for receipt, since in self._found.get(fingerprint, ()):
+                if _intact(self._directory, receipt, since):
                     found[fingerprint] = receipt
                     break
         return found
 
 
-def usable_receipts(directory: Path, wanted: Iterable[str]) -> dict[str, Receipt]:
-    return Evidence(directory).usable(wanted)
+def usable_receipts(directory: Path, wanted: Iterable[str], *, verify: bool = False) -> dict[str, Receipt]:
+    return Evidence(directory, verify=verify).usable(wanted)
 
 
 def finish(directory: Path, manifest: Manifest) -> Artifact:
@@ -243,15 +247,20 @@ def is_unswept(artifact: Artifact) -> bool:
     )
 
 
-def _intact(directory: Path, receipt: Receipt) -> bool:
-    for entry in receipt.files:
-        path = directory / entry.path
-        with told_as_unreadable(path):
-            if not path.is_file() or path.stat().st_size != entry.bytes:
-                return False
-        if file_sha256(path) != entry.sha256:
+def _intact(directory: Path, receipt: Receipt, since: int) -> bool:
+    return all(is_intact(directory / entry.path, entry, since) for entry in receipt.files)
+
+
+def is_intact(path: Path, entry: FileEntry, since: int) -> bool:
+    """Has the file the bytes that it had? It is not read where it was last written to before `since`,
+    nanoseconds: the time of what says so. Of the same tick of the clock it is."""
+    with told_as_unreadable(path):
+        if not path.is_file():
             return False
-    return True
+        there = path.stat()
+    if there.st_size != entry.bytes:
+        return False
+    return there.st_mtime_ns < since or file_sha256(path) == entry.sha256
 
 
 Options = TypeVar("Options", covariant=True, default=Any)
@@ -424,6 +433,7 @@ class Shard(NamedTuple):
     marks: Input
     edits: Input | None
     text_bytes: int = 0  # as received: its share of the source, by documents
+    edited_by: str | None = None  # what made the texts from the documents, where one does not hang on others
 
     @property
     def key(self) -> str:
@@ -431,6 +441,39 @@ class Shard(NamedTuple):
 
     def inputs(self) -> list[Input]:
         return [self.documents, self.marks, *([self.edits] if self.edits else [])]
+
+    def made_of(self, layers: Iterable[Input]) -> list[tuple[str, str]]:
+        """What the texts are made of, for the cache. Edits are of documents that are kept: by what makes them
+        the text of one is known whoever else is kept."""
+        known = [(item.role, item.content_sha256) for item in layers]
+        if self.edited_by is None:
+            return known
+        return [("edits", self.edited_by), *((role, sha256) for role, sha256 in known if role != "edits")]
+
+
+class _Lines(msgspec.Struct):
+    line_edits: Json | None = None
+
+
+class _Edited(msgspec.Struct):
+    """Of how a source is cleaned, what makes texts from documents."""
+
+    normalize: Json
+    sieve: _Lines
+    redact: list[str]
+    version: int
+    unicode_data: str
+    word_classes: str
+    transforms: list[Json] = []
+
+
+def _edited_by(cleaned: Artifact) -> str | None:
+    """None where a function of somebody else makes them, which is given many documents at once."""
+    try:
+        asked = cleaned.manifest.options(_Edited)
+    except TokmillError:  # of another version: by their content, then
+        return None
+    return None if asked.transforms else fingerprint_of(msgspec.to_builtins(asked))
 
 
 class _Domain(msgspec.Struct):
@@ -460,7 +503,7 @@ def list_shards(upstream: Mapping[str, Artifact]) -> list[Shard]:
         source = name.removeprefix("ingest/")
         cleaned = upstream[f"clean/{source}"]
         tables = {entry.path: entry for entry in cleaned.manifest.files}
-        counts = ingested.manifest.counts
+        counts, edited_by = ingested.manifest.counts, _edited_by(cleaned)
         for entry in ingested.manifest.entries("documents"):
             key = shard_key(entry)
             edits = tables.get(f"edits-{key}.parquet")
@@ -474,6 +517,7 @@ def list_shards(upstream: Mapping[str, Artifact]) -> list[Shard]:
                     marks=table_input("marks", cleaned.directory, tables[f"marks-{key}.parquet"]),
                     edits=table_input("edits", cleaned.directory, edits) if edits else None,
                     text_bytes=int(counts["text_bytes"] * entry.rows // max(counts["kept"], 1)),
+                    edited_by=edited_by,
                 )
             )
     return shards

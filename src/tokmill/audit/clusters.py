@@ -17,7 +17,7 @@ from tokmill.artifacts.step import Artifact, list_shards
 from tokmill.audit.opened import open_run
 from tokmill.audit.texts import Place, load_texts
 from tokmill.errors import InputError
-from tokmill.stages.tokens.stage import DocIds
+from tokmill.stages.tokens.reading import DocIds
 
 _DIFF_CHARS = 40_000  # of each text: difflib is quadratic at its worst
 _CONTEXT_WORDS = 4

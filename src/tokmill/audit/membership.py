@@ -41,7 +41,8 @@ from tokmill.schema import one_piece
 from tokmill.sources.readers import list_source, read_documents, resolve_reading
 from tokmill.stages.sampling import spelled_field
 from tokmill.stages.tokens.encoding import Encoding, encode_documents
-from tokmill.stages.tokens.stage import fim_of, labelled_shards, load_split_texts
+from tokmill.stages.tokens.reading import labelled_shards, load_split_texts
+from tokmill.stages.tokens.stage import fim_of
 from tokmill.storage.location import file_sha256
 from tokmill.storage.records import WHOLE
 from tokmill.storage.tables import id_hashes

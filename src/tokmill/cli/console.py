@@ -46,7 +46,6 @@ from tokmill.artifacts.progress import MARK
 from tokmill.cli.output import verbosity, write_log
 from tokmill.engines.forking import forked_server
 from tokmill.errors import OutputLost, TokmillError, plural
-from tokmill.kernels.lean import spare_libraries
 from tokmill.recipe.whole import names_keys
 from tokmill.storage.disk import system_error
 from tokmill.storage.lean import spare_pandas
@@ -150,7 +149,6 @@ def with_progress(function: str, options: dict[str, Any]) -> Any:
     none."""
     with _open_bars(auto_refresh=False):
         act = getattr(tokmill, function)
-    spare_libraries()
     spare_pandas()
     ready = forked_server() if options.get("workers", 1) != 1 else contextlib.nullcontext()
     with ready, open_progress() as progress:

@@ -20,7 +20,7 @@ from typing import Any
 
 from msgspec import structs
 
-from tokmill.artifacts.cache import prepare_cache
+from tokmill.artifacts.cache import cache_of, prepare_cache
 from tokmill.artifacts.manifest import MANIFEST, Json, fingerprint_of
 from tokmill.artifacts.progress import Progress, Silence, open_journal, warnings_to
 from tokmill.artifacts.step import Artifact, Step, remove_leftovers
@@ -47,6 +47,7 @@ from tokmill.recipe.file import Settings, Written, read_recipe
 from tokmill.recipe.setting import dotted
 from tokmill.sources.reading import write_objects
 from tokmill.stages.loading import LOADED_FIRST
+from tokmill.stages.tokens.encoded import drop_damaged
 from tokmill.stages.warnings import told_by_run
 from tokmill.storage.disk import make_directory
 from tokmill.storage.lease import open_lease
@@ -328,6 +329,8 @@ def run_steps(
                 warn_of_disk(estimate, out)
             if lean is not None:
                 prepare_cache(out, lean=lean)
+            if verify:
+                drop_damaged(cache_of(out, "tokens"))
             every_step = plan()
             wanted = steps_until(every_step, until)
             journal.plan([step.name for step in wanted])

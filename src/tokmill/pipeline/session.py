@@ -196,7 +196,7 @@ class Session:
             tasks = conducted.ask()
             if tasks is None:
                 return conducted.outcome
-            found = conducted.found()
+            found = conducted.found(verify=self._verifies)
             self._progress.expect_tasks(step.name, len(tasks), len(found))
             missing = conducted.expect(found)
             if missing:
@@ -292,10 +292,10 @@ class _Conducted:
         self._receipts = {}
         return self._tasks
 
-    def found(self) -> dict[str, Receipt]:
+    def found(self, *, verify: bool) -> dict[str, Receipt]:
         """Of the tasks that it asked for, what is there already."""
         if self._evidence is None:
-            self._evidence = Evidence(self.step.directory)
+            self._evidence = Evidence(self.step.directory, verify=verify)
         return self._evidence.usable(self.fingerprints)
 
     def expect(self, found: Mapping[str, Receipt]) -> list[Task]:

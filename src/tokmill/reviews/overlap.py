@@ -26,7 +26,7 @@ from tokmill.kernels.minhash import band_keys
 from tokmill.schema import NO_SPLIT, one_piece
 from tokmill.stages.dedup.near import METHOD as NEAR
 from tokmill.stages.sampling import TRAIN
-from tokmill.stages.tokens.stage import labelled_shards, load_labels, load_split_texts
+from tokmill.stages.tokens.reading import labelled_shards, load_labels, load_split_texts
 from tokmill.storage.tables import id_hashes, load_table
 
 EVAL_DOCUMENTS = 20_000  # held-out documents whose near duplicates are looked for: 25 MB of fingerprints

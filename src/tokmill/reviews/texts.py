@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.step import Artifact, Input, Shard, shard_key
 from tokmill.schema import one_piece
-from tokmill.stages.tokens.stage import labelled_shards, load_split_texts
+from tokmill.stages.tokens.reading import labelled_shards, load_split_texts
 from tokmill.storage.tables import load_table
 
 # "Problem: " has nine characters; the longest that is over the threshold is shown

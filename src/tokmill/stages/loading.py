@@ -20,7 +20,6 @@ from tokmill.artifacts.step import Step
 from tokmill.clean.language import fasttext_model, letter_classes
 from tokmill.duplicates.shingling import boundary_kinds, unit_kinds, word_table
 from tokmill.engines.processes import Load, Prepare
-from tokmill.kernels.lean import spare_libraries
 from tokmill.kernels.warm import load_kept
 from tokmill.kernels.wordclasses import class_table, fold_table
 from tokmill.storage.lean import spare_pandas
@@ -55,7 +54,6 @@ def _name(function: Callable[..., None]) -> str:
 
 
 def load_common() -> None:
-    spare_libraries()
     spare_pandas()
     _try([lambda: load_kept(lambda module: module in _FIRST), *_FIRST_TABLES])
 

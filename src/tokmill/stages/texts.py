@@ -55,7 +55,7 @@ from tokmill.artifacts.step import (
 from tokmill.schema import one_piece, string_column
 from tokmill.stages.build.stage import turns_of
 from tokmill.stages.text_card import CardOptions, perform_card
-from tokmill.stages.tokens.stage import CHARS_PER_TOKEN, labelled_shards, load_split_texts
+from tokmill.stages.tokens.reading import CHARS_PER_TOKEN, labelled_shards, load_split_texts
 from tokmill.stages.warnings import tell
 from tokmill.storage.tables import (
     join_sequences,

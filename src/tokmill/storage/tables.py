@@ -60,6 +60,7 @@ from tokmill.storage.records import (
 
 SUFFIXES = (".parquet",)
 _BATCH_ROWS = 8192
+_FEW_ROWS = 256
 _ROOM_FOR_METADATA = 4 << 20
 _DAMAGE = (
     pa.ArrowInvalid,
@@ -167,6 +168,24 @@ def load_table(path: Path, columns: Sequence[str] | None = None) -> Any:
     with _told_as_damaged(path), pq.ParquetFile(path) as file:
         table = file.read(columns=columns, use_threads=False)
         return (table if columns is None else table.select(columns)).combine_chunks()
+
+
+def load_strings(path: Path, column: str, rows: NDArray[np.int64]) -> Any:
+    """A few of the strings of a column, which ascend. What is not asked for is not kept: memory that is used
+    again needs no new pages, and those are half of what it takes to read a shard."""
+    parts = [pa.array([], pa.large_string())]
+    if not len(rows):
+        return parts[0]
+    start = 0
+    with _told_as_damaged(path), pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=_FEW_ROWS, columns=[column], use_threads=False):
+            first, last = np.searchsorted(rows, [start, start + batch.num_rows])
+            if last > first:
+                parts.append(batch.column(0).take(pa.array(rows[first:last] - start)))
+            start += batch.num_rows
+            if last == len(rows):
+                break
+    return pa.concat_arrays(parts)
 
 
 def read_batches(

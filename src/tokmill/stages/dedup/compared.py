@@ -71,21 +71,27 @@ class ComparedPairs:
         for number, name in enumerate(task.cached.names):
             shards.setdefault(name, number)  # of two shards with the same texts the first is known
         self._count = np.uint64(fingerprints.starts[-1])
-        keys, similarity = [self._keys], [self._similarity]
+        # all files at once: a document is looked up by its shard, and each shard is opened then
+        places: list[list[Numbers]] = [[], [], [], []]
+        similarity = [self._similarity]
         for path in sorted(Path(task.cached.directory).glob(f"*.{COMPARED}")):
             found = load_columns(path)
             if found is None:
                 continue
             current = np.array([shards.get(name, -1) for name in found.names], np.int64)
-            ends = [
-                fingerprints.numbers_of(current[found.columns[end]], found.columns[f"{end}_row"])
-                for end in ("a", "b")
-            ]
-            is_there = (ends[0] >= 0) & (ends[1] >= 0)
-            keys.append(self._key(ends[0][is_there], ends[1][is_there]))
-            similarity.append(found.columns["similarity"][is_there])
-        self._keys, places = np.unique(np.concatenate(keys), return_index=True)
-        self._similarity = np.concatenate(similarity)[places]
+            for column, name in zip(places, ("a", "b", "a_row", "b_row"), strict=True):
+                own = found.columns[name]
+                column.append(own if name.endswith("row") else current[own])
+            similarity.append(found.columns["similarity"])
+        if len(similarity) == 1:
+            return
+        a, b, a_row, b_row = (np.concatenate(column) for column in places)
+        ends = fingerprints.numbers_of(np.concatenate([a, b]), np.concatenate([a_row, b_row]))
+        first, second = ends[: len(a)], ends[len(a) :]
+        is_there = (first >= 0) & (second >= 0)
+        keys = self._key(first[is_there], second[is_there])
+        self._keys, at = np.unique(keys, return_index=True)
+        self._similarity = np.concatenate(similarity)[is_there][at]
 
     def look_up(self, a: Numbers, b: Numbers) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
         """Which pairs were compared, and the similarity of those."""

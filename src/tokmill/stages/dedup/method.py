@@ -39,7 +39,7 @@ from tokmill.kernels import hashing
 from tokmill.recipe import Dedup
 from tokmill.schema import DEDUP_EDITS, EDITS, one_piece, string_column
 from tokmill.storage.location import InputFile
-from tokmill.storage.tables import load_range, load_table
+from tokmill.storage.tables import load_range, load_strings, load_table
 
 KeepRule = Literal["first", "longest", "newest", "best"]
 Ranks = NDArray[np.int64]
@@ -51,6 +51,8 @@ _NOT_DIGITS = re.compile(r"\D")
 _DATE_DIGITS = 14  # down to the second: below 2^48
 _MARGIN_STEPS = 1 << 15
 _MAX_CHARS = (1 << 32) - 1
+# One row of so many, and texts are not all held at once to take it.
+_FEW_OF = 8
 
 
 def priority_of(source: str, priorities: Sequence[str]) -> int:
@@ -238,11 +240,32 @@ def load_ranked(inputs: Sequence[Input], number: int, keep: Keep) -> Ranked:
 def load_texts(inputs: Sequence[Input], rows: NDArray[np.int64]) -> Any:
     """As they are when a method looks at them."""
     paths = {item.role: Path(item.path) for item in inputs}
+    # each layer is of the text that the one before left: the last of a row counts
+    layers = [paths[role] for role in ("edits", *DEDUP_EDITS) if role in paths]
+    (documents,) = (item for item in inputs if item.role == "documents")
+    if len(rows) * _FEW_OF <= documents.rows:
+        return _few_texts(paths["documents"], layers, rows)
     texts = one_piece(load_table(paths["documents"], ["text"]).column("text"))
-    layers = [EDITS.empty_table()]  # each is of the text that the one before left: the last of a row counts
-    layers += [load_table(paths[role], EDITS.names) for role in ("edits", *DEDUP_EDITS) if role in paths]
-    edits = pa.concat_tables(layers)
+    edits = pa.concat_tables([EDITS.empty_table(), *(load_table(path, EDITS.names) for path in layers)])
     return apply_edits(texts, np.asarray(edits.column("row")), one_piece(edits.column("text")), rows)
+
+
+def _few_texts(documents: Path, layers: Sequence[Path], rows: NDArray[np.int64]) -> Any:
+    """The same of a few rows, each from the one table that has the last word."""
+    parts, order = [], []
+    left = np.arange(len(rows))
+    for path in reversed(layers):
+        edited = np.asarray(load_table(path, ["row"]).column("row"))
+        by_row = np.argsort(edited, kind="stable")
+        at = np.searchsorted(edited[by_row], rows[left], side="right") - 1
+        is_edited = at >= 0
+        is_edited[is_edited] = edited[by_row[at[is_edited]]] == rows[left[is_edited]]
+        places, back = np.unique(by_row[at[is_edited]], return_inverse=True)
+        parts.append(load_strings(path, "text", places).take(pa.array(back)))
+        order.append(left[is_edited])
+        left = left[~is_edited]
+    parts.append(load_strings(documents, "text", rows[left]))
+    return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate([*order, left]))))
 
 
 def cached_shards(
@@ -260,7 +283,7 @@ def cached_shards(
     directory = cache_of(step.directory.parent, step.name)
     if directory is None:
         return [None] * len(considered)
-    names = [_entry_of(one.inputs, how) for one in considered]
+    names = [_entry_of(one, how) for one in considered]
     sweep_table(directory, table, names)
     texts = [one.shard.text_bytes for one in considered]
     wanted = [
@@ -271,10 +294,10 @@ def cached_shards(
     return [Cached(str(directory), (name,), room) for name, room in zip(names, rooms, strict=True)]
 
 
-def _entry_of(inputs: Sequence[Input], how: Json) -> str:
-    """By the content of the texts, and of what was laid over them."""
-    layers = [(item.role, item.content_sha256) for item in inputs if item.role in _TEXT_ROLES]
-    return entry_name(dict(layers)["documents"], [how, layers])
+def _entry_of(one: Considered, how: Json) -> str:
+    """By the content of the documents, and of what was laid over them."""
+    layers = one.shard.made_of(item for item in one.inputs if item.role in _TEXT_ROLES)
+    return entry_name(one.shard.documents.content_sha256, [how, layers])
 
 
 _TEXT_ROLES = ("documents", "edits", *DEDUP_EDITS)

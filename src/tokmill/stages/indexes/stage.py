@@ -69,7 +69,7 @@ from tokmill.stages.indexes.files import (
     Part,
     short_keys,
 )
-from tokmill.stages.tokens.stage import load_labels
+from tokmill.stages.tokens.reading import load_labels
 from tokmill.storage.disk import commit_bytes
 from tokmill.storage.tables import load_rows, open_arrow, table_sha256, write_arrow, write_for_rows
 

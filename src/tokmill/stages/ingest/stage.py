@@ -57,7 +57,7 @@ from tokmill.stages.ingest.shards import (
 from tokmill.stages.ingest.threads import PostOptions, gather_posts, perform_posts, read_threads
 from tokmill.stages.sampling import below_fraction, draws
 from tokmill.stages.takedown import ForgetOptions, conduct_forget, perform_forget
-from tokmill.stages.tokens.stage import CHARS_PER_TOKEN
+from tokmill.stages.tokens.reading import CHARS_PER_TOKEN
 from tokmill.storage.codecs import CUT_INSIDE
 from tokmill.storage.location import AnyPath, InputFile, Metered, local_path, open_input
 from tokmill.storage.records import BadRecord, Span

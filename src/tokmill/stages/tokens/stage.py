@@ -14,195 +14,36 @@ documents as cleaning left them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
-import numpy as np
-import pyarrow as pa
 
 from tokmill.artifacts.cache import cache_of
-from tokmill.artifacts.manifest import FileEntry, Json, Receipt, add_counts, file_entry, sum_counts
+from tokmill.artifacts.manifest import Json, Receipt, sum_counts
 from tokmill.artifacts.step import (
     Artifact,
     Conduct,
     Input,
-    Made,
     Outcome,
     Shard,
     Stage,
     Step,
     Task,
     TaskFunction,
-    TaskOptions,
     domain_of,
     hook_inputs,
     is_chat,
-    kept_inputs,
-    list_shards,
     table_input,
-    tally,
-    write_shard_table,
 )
-from tokmill.clean.edits import apply_edits
-from tokmill.errors import TokenizerError
 from tokmill.formats import plugin_of
-from tokmill.formats.megatron import write_megatron
-from tokmill.kernels.characters import measure_text
-from tokmill.kernels.packing import end_sequences
-from tokmill.kernels.patterns import literal_table
-from tokmill.schema import DEDUP_EDITS, LENGTHS, NO_SPLIT, one_piece, string_column
-from tokmill.stages.tokens.encoded import cached_tasks, keep_files, load_known, merge_known, take_files
-from tokmill.stages.tokens.encoding import Encoding, FimOptions, encode_documents
-from tokmill.storage.disk import open_commit
-from tokmill.storage.tables import load_table
-from tokmill.tokenizers.fast import first_difference, rows_to_check, starts
+from tokmill.stages.tokens.encoded import cached_tasks
+from tokmill.stages.tokens.encoding import FimOptions
+from tokmill.stages.tokens.reading import labelled_shards
+from tokmill.stages.tokens.shard import ShardTokensOptions, perform_tokens
 from tokmill.tokenizers.fim import Fim
 from tokmill.tokenizers.load import check_dtype, pinned_tokenizer, resolve_sentinels
-from tokmill.tokenizers.protocol import Encoded, Tokenizer
-from tokmill.tokenizers.regions import Masked, strip_marks
-
-_TEXTS = pa.schema(
-    [
-        pa.field("row", pa.int64()),
-        pa.field("split", pa.uint8()),
-        pa.field("doc_id", pa.string()),
-        pa.field("text", pa.large_string()),
-        pa.field("language", pa.string()),
-        pa.field("license", pa.string()),
-        pa.field("chars", pa.int64()),
-    ]
-)
-
-
-def labelled_shards(upstream: dict[str, Artifact]) -> list[tuple[Shard, list[Input]]]:
-    """Every shard with the inputs for `load_split_texts`."""
-    shards = list_shards(upstream)
-    split = upstream["split"]
-    trims = trim_inputs(upstream)
-    labels = [table_input("labels", split.directory, entry) for entry in split.manifest.entries("labels")]
-    return [
-        (shard, [*shard.inputs(), kept, label, *trims.get(shard.number, [])])
-        for shard, kept, label in zip(shards, kept_inputs(upstream, shards), labels, strict=True)
-    ]
-
-
-def trim_inputs(upstream: dict[str, Artifact]) -> dict[int, list[Input]]:
-    """By shard: texts that lost lines or passages to deduplication."""
-    found: dict[int, list[Input]] = {}
-    if "dedup" in upstream:
-        dedup = upstream["dedup"]
-        for table in DEDUP_EDITS:
-            for entry in dedup.manifest.entries(table):
-                number = int(entry.path.removeprefix(f"{table}-").removesuffix(".parquet"))
-                found.setdefault(number, []).append(table_input(table, dedup.directory, entry))
-    return found
-
-
-def load_split_texts(inputs: list[Input], split: int | None = None, *, is_marked: bool = False) -> Any:
-    """Table row, split, doc_id, text, language, license, chars of the kept documents of a split,
-    in row order; or of all splits: one reading for them all. The marks of conversations are for who
-    encodes them (`is_marked`), and nobody else."""
-    by_role = {item.role: Path(item.path) for item in inputs}
-    labels = load_labels(inputs)
-    rows = np.flatnonzero(labels != NO_SPLIT if split is None else labels == split)
-    if not len(rows):
-        return _TEXTS.empty_table()
-
-    documents = load_table(by_role["documents"], ["text", "doc_id"])
-    texts = [one_piece(documents.column("text"))]
-    order = np.arange(documents.num_rows)
-    for role in ("edits", *DEDUP_EDITS):  # each is of the text that the one before left
-        if role in by_role:
-            edits = load_table(by_role[role], ["row", "text"])
-            order[np.asarray(edits.column("row"))] = sum(map(len, texts)) + np.arange(edits.num_rows)
-            texts.append(one_piece(edits.column("text")))
-    wanted = ["language", "license", "chars"]
-    marks = load_table(by_role["marks"], wanted)
-    columns = [one_piece(documents.column("doc_id")), *(one_piece(marks.column(name)) for name in wanted)]
-    doc_ids, *named = (_taken(column, rows) for column in columns)
-    chosen = _taken(texts[0] if len(texts) == 1 else pa.concat_arrays(texts), order[rows])
-    if not by_role.keys().isdisjoint(DEDUP_EDITS):  # the marks are of the text before
-        named[-1] = pa.array(measure_text(*string_column(chosen)[:2]).chars)
-    if not is_marked and (plain := strip_marks(chosen)) is not chosen:
-        chosen, named[-1] = plain, pa.array(measure_text(*string_column(plain)[:2]).chars)
-    return pa.table([rows, labels[rows], doc_ids, chosen, *named], schema=_TEXTS)
-
-
-def load_labels(inputs: list[Input]) -> Any:
-    """The split of every document; NO_SPLIT where it was dropped."""
-    by_role = {item.role: Path(item.path) for item in inputs}
-    kept = np.asarray(load_table(by_role["kept"], ["kept"]).column("kept"))
-    labels = np.asarray(load_table(by_role["labels"], ["split"]).column("split"))
-    return np.where(kept, labels, NO_SPLIT).astype(np.uint8)
-
-
-def _taken(column: Any, rows: Any) -> Any:
-    """Not copied where all is taken as it stands: a corpus that loses nothing is the common case of the large
-    ones."""
-    if len(rows) == len(column) and (rows == np.arange(len(rows))).all():
-        return column
-    return column.take(pa.array(rows))
-
-
-def load_clean(inputs: list[Input]) -> tuple[Any, Any]:
-    """The document table of what cleaning kept of a shard, edits laid over,
-    and trims where they are among the inputs; and the characters of each after cleaning."""
-    by_role = {item.role: Path(item.path) for item in inputs}
-    marks = load_table(by_role["marks"], ["kept", "chars"])
-    kept = np.asarray(marks.column("kept"))
-    documents = load_table(by_role["documents"])
-    for role in ("edits", *DEDUP_EDITS):  # each is of the text that the one before left
-        if role in by_role:
-            edits = load_table(by_role[role], ["row", "text"])
-            texts = apply_edits(
-                one_piece(documents.column("text")),
-                np.asarray(edits.column("row")),
-                one_piece(edits.column("text")),
-            )
-            documents = documents.set_column(0, documents.schema.field(0), texts)
-    return documents.filter(pa.array(kept)), np.asarray(marks.column("chars"))[kept]
-
-
-# For planning only: what a limit in tokens, and an estimate in a manifest, take a token for.
-CHARS_PER_TOKEN = 4
-
-
-def estimate_tokens(chars: Any) -> int:
-    """Of documents with so many characters each."""
-    return int((-(-chars // CHARS_PER_TOKEN)).sum())
-
-
-class DocIds:
-    """doc_id of any document by shard and row; shards that were asked for stay in memory."""
-
-    def __init__(self, shards: list[Shard]) -> None:
-        self._paths = {shard.name: Path(shard.documents.path) for shard in shards}
-        self._columns: dict[str, Any] = {}
-
-    def of(self, shard: str, row: int) -> str:
-        if shard not in self._columns:
-            self._columns[shard] = load_table(self._paths[shard], ["doc_id"]).column("doc_id")
-        return str(self._columns[shard][row])
-
-
-# --- tokens ---
-
-# Texts are handed to the tokenizer a few megabytes at a time. gigatoken then writes into memory that it has
-# used before: 135 MB/s, against 103 for a corpus in one call. A reference has its Python strings only so
-# long.
-_BATCH_BYTES = 4 << 20
-
-
-class _Batch(NamedTuple):
-    """Some documents of the shard, from row `first` of the table of texts."""
-
-    first: int
-    ids: Any
-    offsets: Any
-    masked: Masked | None = None  # of conversations
 
 
 class TokensOptions(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -217,20 +58,6 @@ class TokensExtra:
     narrow: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-class ShardTokensOptions(TaskOptions, frozen=True):
-    source: str
-    domain: str
-    eos_id: int
-    encoding: str | None
-    controls: dict[str, int]
-    splits: tuple[str, ...]
-    dtype: Literal["uint16", "int32"]
-    bos_id: int | None = None
-    is_chat: bool = False  # texts are conversations, with marks
-    fim: FimOptions | None = None
-    sentinels: dict[str, int] | None = None  # of `fim`
-
-
 def conduct(step: Step[TokensOptions, TokensExtra | None], upstream: Mapping[str, Artifact]) -> Conduct:
     tokenizer = upstream["tokenizer"]
     facts = tokenizer.manifest.facts
@@ -241,6 +68,7 @@ def conduct(step: Step[TokensOptions, TokensExtra | None], upstream: Mapping[str
     # before anything is encoded that could not be built
     for build, dtypes in (step.extra or TokensExtra()).narrow.items():
         check_dtype(facts["padded_vocab_size"], "uint16", f"build {build}", dtypes)
+    labelled = labelled_shards(dict(upstream))
     tasks = [
         Task(
             function="tokens",
@@ -260,9 +88,10 @@ def conduct(step: Step[TokensOptions, TokensExtra | None], upstream: Mapping[str
             inputs=[*pinned, *inputs],
             directory=str(step.directory),
         )
-        for shard, inputs in labelled_shards(dict(upstream))
+        for shard, inputs in labelled
     ]
-    tasks = cached_tasks(cache_of(step.directory.parent, step.name), tasks)
+    shards = [shard for shard, _ in labelled]
+    tasks = cached_tasks(cache_of(step.directory.parent, step.name), tasks, shards)
     receipts = yield tasks
     told = {"fim": sentinels} if fim is not None else {}
     return Outcome(receipts, sum_counts(receipts), {"tokenizer": facts, "splits": splits, **told})
@@ -291,178 +120,6 @@ def _environment(step: Step, receipts: Sequence[Receipt]) -> Json:
     part of the environment, never of the identity."""
     encoders = {receipt.facts["encoder"] for receipt in receipts if "encoder" in receipt.facts}
     return {"encoder": ", ".join(sorted(encoders))}
-
-
-def perform_tokens(task: Task[ShardTokensOptions]) -> Made:
-    made = take_files(task)
-    if made is None:
-        made = _make(task)
-        keep_files(task, made, task.options.dtype)
-    return made
-
-
-def _make(task: Task[ShardTokensOptions]) -> Made:
-    options = task.options
-    (pinned,) = (item for item in task.inputs if item.role == "tokenizer")
-    tokenizer = pinned_tokenizer(pinned.path, pinned.content_sha256, options.encoding)
-    table = load_split_texts(task.inputs, is_marked=True)
-    batches = _encode_new(task, table, tokenizer)
-    counts: Json = {
-        "in": table.num_rows,
-        "kept": 0,
-        "dropped": {},
-        "quarantined": {},
-        "tokens": {},
-        "checked": _check(task, table, batches, tokenizer),
-        "licenses": {options.source: {}},
-        "languages": {},
-    }
-    files: list[FileEntry] = []
-    labels = np.asarray(table.column("split"))
-    texts, chars = one_piece(table.column("text")), np.asarray(table.column("chars"))
-    if options.is_chat:
-        texts = strip_marks(texts)
-        chars = measure_text(*string_column(texts)[:2]).chars
-    sizes = np.diff(string_column(texts).offsets)
-    for number, split in enumerate(options.splits):
-        rows = np.flatnonzero(labels == number)
-        if len(rows):
-            chosen = table.drop_columns(["text"]).take(pa.array(rows))
-            written, lengths = _write(task, split, chosen, rows, sizes[rows], batches)
-            files += written
-            sums = {
-                name: tally(one_piece(chosen.column(name)), chars=chars[rows], tokens=lengths)
-                for name in ("license", "language")
-            }
-            totals = counts["licenses"][options.source]
-            counts["licenses"][options.source] = add_counts(totals, sums["license"])
-            counts["languages"] = add_counts(counts["languages"], sums["language"])
-            counts["kept"] += len(rows)
-            counts["tokens"][split] = int(lengths.sum())
-    return Made(files, counts, {"encoder": tokenizer.engine} if table.num_rows else {})
-
-
-def _encoding(task: Task[ShardTokensOptions], tokenizer: Tokenizer) -> Encoding:
-    options = task.options
-    fim = options.fim.of_source(options.source, options.sentinels or {}) if options.fim is not None else None
-    return Encoding(options.controls, tokenizer.specials if options.is_chat else None, fim)
-
-
-def _encode_new(task: Task[ShardTokensOptions], table: Any, tokenizer: Tokenizer) -> list[_Batch]:
-    """The documents that no earlier run encoded, and the others as they were. What is learned of a
-    conversation is not kept: those are all new. So are all where the tokenizer is fast: gigatoken encodes a
-    shard of 27 MB in 0.24 CPU seconds, and to take its ids apart and together again takes 0.31."""
-    rows = np.asarray(table.column("row"))
-    added = 1 if task.options.bos_id is None else 2
-    is_worth_it = not task.options.is_chat and not tokenizer.is_fast
-    known = load_known(task, added, tokenizer.engine) if is_worth_it else None
-    if known is None or not len(rows):
-        return list(_encode(task, table, tokenizer))
-    is_new = ~np.isin(rows, known.rows)
-    batches = list(_encode(task, table.filter(pa.array(is_new)).combine_chunks(), tokenizer))
-    new_ids = np.concatenate([np.empty(0, np.int32), *(batch.ids for batch in batches)])
-    new_lengths = np.concatenate([np.empty(0, np.int64), *(np.diff(batch.offsets) for batch in batches)])
-    ids, lengths = merge_known(known, rows, rows[is_new], new_ids, new_lengths)
-    return [_Batch(0, ids, starts(lengths))]
-
-
-def _encode(task: Task[ShardTokensOptions], table: Any, tokenizer: Tokenizer) -> Iterator[_Batch]:
-    texts, doc_ids = one_piece(table.column("text")), one_piece(table.column("doc_id"))
-    offsets = string_column(texts).offsets
-    encoding = _encoding(task, tokenizer)
-    start = 0
-    while start < len(texts):
-        end = max(int(np.searchsorted(offsets, offsets[start] + _BATCH_BYTES, side="right")) - 1, start + 1)
-        some = texts.slice(start, end - start), doc_ids.slice(start, end - start)
-        encoded, masked = encode_documents(*some, tokenizer.encode_column, encoding)
-        yield _Batch(start, encoded.ids, starts(encoded.lengths), masked)
-        start = end
-
-
-def _check(task: Task[ShardTokensOptions], table: Any, batches: list[_Batch], tokenizer: Tokenizer) -> int:
-    """How many documents the reference vouches for, new or not. One id that is not its own stops the run."""
-    if not table.num_rows:
-        return 0
-    texts, doc_ids = one_piece(table.column("text")), one_piece(table.column("doc_id"))
-    rows = rows_to_check(doc_ids, texts, tokenizer.kind, literal_table(list(tokenizer.specials)))
-    if not tokenizer.is_fast:
-        return len(rows)  # all of the shard is by the reference
-    for batch in batches:
-        mine = rows[(rows >= batch.first) & (rows < batch.first + len(batch.offsets) - 1)]
-        if len(mine):
-            at = pa.array(mine)
-            expected, _ = encode_documents(
-                texts.take(at),
-                doc_ids.take(at),
-                lambda column: tokenizer.encode(column.to_pylist()),
-                _encoding(task, tokenizer),
-            )
-            encoded = Encoded(batch.ids, np.diff(batch.offsets))
-            difference = first_difference(encoded, mine - batch.first, expected)
-            if difference is not None:
-                row = batch.first + difference.row
-                raise TokenizerError(
-                    f"token {difference.position} is {difference.found} by {tokenizer.engine} and "
-                    f"{difference.expected} by the {tokenizer.kind} reference",
-                    where=f"{task.options.source} document {doc_ids[row].as_py()!r} "
-                    f"(row {table.column('row')[row].as_py()} of shard {task.key})",
-                    next="uninstall gigatoken to encode with the reference alone, and report the document",
-                )
-    return len(rows)
-
-
-def _write(
-    task: Task[ShardTokensOptions], split: str, table: Any, rows: Any, text_bytes: Any, batches: list[_Batch]
-) -> tuple[list[FileEntry], Any]:
-    """The documents `rows` of the shard; `table` has them already."""
-    options = task.options
-    added = 1 if options.bos_id is None else 2
-    chunks, lengths, masks = [], [], []
-    for batch in batches:
-        mine = rows[slice(*np.searchsorted(rows, [batch.first, batch.first + len(batch.offsets) - 1]))]
-        mine = mine - batch.first
-        ended = end_sequences(batch.ids, batch.offsets, mine, options.eos_id, options.dtype, options.bos_id)
-        chunks.append(ended)
-        lengths.append(batch.offsets[mine + 1] - batch.offsets[mine] + added)
-        if batch.masked is not None:
-            masks.append(_ended(batch.masked, batch.offsets, mine, added))
-    tokens = np.concatenate(lengths)
-    name = f"tokens-{task.key}"
-    stem = f"{split}/{task.options.domain}/{name}"
-    written = write_megatron(Path(task.directory) / stem, chunks, tokens, dtype=task.options.dtype)
-    documents = pa.table(
-        [
-            table.column("row").cast(pa.uint32()),
-            table.column("doc_id"),
-            tokens,
-            text_bytes,
-            table.column("language"),
-            table.column("license"),
-        ],
-        schema=LENGTHS,
-    )
-    files = [
-        file_entry(f"{stem}.bin", "tokens", written[f"{name}.bin"], rows=table.num_rows),
-        file_entry(f"{stem}.idx", "sequences", written[f"{name}.idx"], rows=table.num_rows),
-        write_shard_table(
-            task.directory, f"{stem.replace('/tokens-', '/lengths-')}.parquet", "lengths", documents
-        ),
-    ]
-    if masks and not all(mask.all() for mask in masks):
-        path = f"{stem.replace('/tokens-', '/loss-')}.bin"
-        with open_commit(Path(task.directory) / path) as file:
-            for mask in masks:
-                file.write(mask)
-        files.append(file_entry(path, "loss", file.written, rows=table.num_rows))
-    return files, tokens
-
-
-def _ended(masked: Masked, offsets: Any, rows: Any, added: int) -> Any:
-    """What is learned of the documents `rows`, and of the token after each; one before it is not learned."""
-    begin = 0 if added == 2 else None
-    ended = end_sequences(masked.loss.astype(np.int32), offsets, rows, 0, "uint16", begin).astype(np.uint8)
-    ended[np.cumsum(offsets[rows + 1] - offsets[rows] + added) - 1] = masked.end_loss[rows]
-    return ended
 
 
 def _pinned(tokenizer: Artifact) -> list[Input]:

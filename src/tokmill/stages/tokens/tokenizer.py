@@ -60,7 +60,7 @@ from tokmill.kernels import hashing
 from tokmill.kernels.characters import measure_text
 from tokmill.packing.mixture import Mixture, natural_mixture
 from tokmill.schema import DEDUP_EDITS, one_piece, string_column
-from tokmill.stages.tokens.stage import labelled_shards, load_labels, load_split_texts
+from tokmill.stages.tokens.reading import labelled_shards, load_labels, load_split_texts
 from tokmill.stages.warnings import tell, vocabulary_warnings
 from tokmill.storage.disk import commit_bytes
 from tokmill.storage.location import read_whole
