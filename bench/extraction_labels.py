@@ -50,8 +50,9 @@ _BR = TAGS["br"]
 # A page weighs about the same whatever its length, as it does in the measures: words of a block (a long one
 # is one verdict, too) over words that belong. So much for a page of each set, and for any block of it:
 _MAX_WORDS, _MIN_PAGE_WORDS = 200, 50
-_PAGE_WEIGHT = {"articles": 7.0, "teasers": 3.5, "segments": 1.5, "structure": 1.0}
-_BLOCK_WEIGHT = {"articles": 0.03, "teasers": 0.015, "segments": 0.01, "structure": 0.01}
+_PAGE_WEIGHT = {"articles": 7.0, "segments": 1.5, "structure": 1.0, "teasers": 2.0, "parts": 2.0, "both": 2.0}
+_BLOCK_WEIGHT = {"articles": 0.03}  # of any other set, and of those made of articles:
+_LEAST_WEIGHT = 0.01
 # By hand is worth more than peers: 0.5 for each block of a segment. Heavier made segments better, 0.948, and
 # articles worse, 0.948 (docs/decisions/0016).
 _SEGMENT_WEIGHT = 0.5
@@ -145,7 +146,7 @@ def label_page(
         at = [list(OPINIONS).index(name) for name in _WITNESSES]
         witnesses = shares.astype(np.float16)[at].astype(np.float64)
         sure = np.abs(witnesses.mean(0) - 0.5) * 2
-    elif set_ in ("articles", "teasers"):
+    elif set_ == "articles":
         texts = Texts(html)
         label = align(texts, gold["text"])
         by_hand, sure = np.zeros(len(label), bool), np.ones(len(label))
@@ -156,6 +157,12 @@ def label_page(
         by_hand, sure = np.zeros(len(label), bool), np.ones(len(label))
     label = label.astype(np.float32).astype(np.float64)
     return texts.counts, label, weigh(set_, texts.counts, label, by_hand, sure)
+
+
+def weigh_made(set_: str, html: str, label: Sequence[float]) -> tuple[NDArray[np.int64], Shares, Shares]:
+    """Words, labels and weights of a page made of a labelled one."""
+    words, shares = Texts(html).counts, np.array(label, np.float64)
+    return words, shares, weigh(set_, words, shares, np.zeros(len(shares), bool), np.ones(len(shares)))
 
 
 def align(texts: Texts, gold: str) -> Shares:
@@ -214,7 +221,7 @@ def weigh(
 ) -> Shares:
     size = np.minimum(words, _MAX_WORDS)
     of_page = max((size * label).sum(), _MIN_PAGE_WORDS)
-    weight: Shares = (size + 2.0) / of_page * _PAGE_WEIGHT[set_] + _BLOCK_WEIGHT[set_]
+    weight: Shares = (size + 2.0) / of_page * _PAGE_WEIGHT[set_] + _BLOCK_WEIGHT.get(set_, _LEAST_WEIGHT)
     if set_ == "segments":
         weight = weight * (_UNSURE + (1 - _UNSURE) * sure)
         weight = np.where(by_hand, weight + _SEGMENT_WEIGHT, weight)

@@ -5,8 +5,9 @@
 … --write-labels FILE       labels only: what another machine then trains from, without peers or pyarrow
 … --labels FILE
 
-    pages, peers' texts ─ extraction_labels ─> labels ─┬─ without fold 0 … 4 ─> models/0.npz … 4.npz
-                                                       └─ all, with --ship ───> model.npz
+    pages, peers' texts ─ extraction_labels ─> labels ─ extraction_made ─> those and of made pages
+    labels ─┬─ without fold 0 … 4 ─> models/0.npz … 4.npz
+            └─ all, with --ship ───> model.npz
 
     one model, of pages in some folds:
 
@@ -39,9 +40,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from extraction_labels import OPINIONS, LabelledPage, label_page, load_labels, parse_blocks, write_labels
+from extraction_labels import (
+    OPINIONS,
+    LabelledPage,
+    label_page,
+    load_labels,
+    parse_blocks,
+    weigh_made,
+    write_labels,
+)
+from extraction_made import Made, Teaser, parts_of, teaser_of, with_parts, with_teasers
 from extraction_odds import MinHosts, Tally, WordOdds, add_page, learn_odds
-from extraction_teasers import Teaser, teaser_of, with_teasers
 from tokmill.kernels.boosting import ONE, Trees, check_trees, pack, score
 from tokmill.kernels.htmlblocks import Blocks, Marks, count, mark, odds_table
 from tokmill.kernels.htmlfeatures import CONTEXT_NAMES, NAMES, context, features
@@ -55,9 +64,10 @@ MODELS = HERE / "results/extraction/models"
 SHIPPED = HERE.parent / "src/tokmill/sources/extract/model.npz"
 PEERS = HERE.parent / ".venv-extractors/bin/python"
 
+MADE = ("teasers", "parts", "both")  # pages of other pages: they count in no odds
 FOLDS = range(5)  # of extraction_pages, which asks for pyarrow
-# Of the second score, in log odds. From 0 to 0.4 the F1 of articles is 0.959 to 0.961 and that of segments
-# 0.943 to 0.945, up and down: a higher one is more precise, and loses as much.
+# Of the second score, in log odds. From 0 to 0.4 the F1 of articles is 0.963 to 0.967 and that of segments
+# 0.943 to 0.944, up and down: a higher one is more precise, and loses as much.
 THRESHOLD = 0.2
 # The first score as the second trees see it: 1/512, clipped. tokmill.sources.extract.page does the same.
 _SCORE_STEPS, _MAX_SCORE = 512, 4000
@@ -156,12 +166,16 @@ def make_labels(options: argparse.Namespace, few: int | None) -> list[LabelledPa
                 page.set, page.id, page.host, page.fold, page.html, *(one.tolist() for one in labels)
             )
         )
-    golds = {page.id: page.gold for page in pages if page.set == "articles"}
-    return labelled + pages_with_teasers(labelled, golds)
+    parts: dict[int, list[str]] = {}
+    for page in pages:
+        if page.set == "structure":
+            parts.setdefault(page.fold, []).extend(parts_of(page.gold))
+    return labelled + made_pages(labelled, parts)
 
 
-def pages_with_teasers(labelled: Sequence[LabelledPage], golds: Mapping[str, Any]) -> list[LabelledPage]:
-    """Of every article one more page."""
+def made_pages(labelled: Sequence[LabelledPage], parts: Mapping[int, Sequence[str]]) -> list[LabelledPage]:
+    """Of every article one with teasers, one with code and tables, and one with both; where there are any in
+    its fold to put in."""
     teasers: dict[int, list[Teaser]] = {}
     for page in labelled:
         teaser = teaser_of(page.html, page.label) if page.set != "structure" else None
@@ -169,13 +183,21 @@ def pages_with_teasers(labelled: Sequence[LabelledPage], golds: Mapping[str, Any
             teasers.setdefault(page.fold, []).append(teaser)
     made = []
     for page in labelled:
-        if page.set == "articles":
-            html = with_teasers(page.html, page.label, page.id, teasers.get(page.fold, []))
-            if html:
-                labels = label_page("teasers", html, golds[page.id])
+        if page.set != "articles":
+            continue
+        own_teasers, own_parts = teasers.get(page.fold, []), parts.get(page.fold, [])
+        both: Made | None = with_parts(page.html, page.label, page.id, own_parts)
+        pages = {
+            "teasers": with_teasers(page.html, page.label, page.id, own_teasers),
+            "parts": both,
+            "both": with_teasers(*both, f"{page.id} both", own_teasers) if both else None,
+        }
+        for name, one in pages.items():
+            if one:
+                labels = weigh_made(name, one.html, one.label)
                 made.append(
                     LabelledPage(
-                        "teasers", page.id, page.host, page.fold, html, *(one.tolist() for one in labels)
+                        name, page.id, page.host, page.fold, one.html, *(each.tolist() for each in labels)
                     )
                 )
     return made
@@ -188,7 +210,7 @@ class PreparedPage:
     """A labelled page as its tree and blocks."""
 
     def __init__(self, page: LabelledPage) -> None:
-        self.host, self.fold, self.is_made = page.host, page.fold, page.set == "teasers"
+        self.host, self.fold, self.is_made = page.host, page.fold, page.set in MADE
         self.parsed: tuple[Bytes, Tree, Blocks] = parse_blocks(page.html)
         self.words = np.array(page.words, np.int64)
         self.label = np.array(page.label, np.float64)

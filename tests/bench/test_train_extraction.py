@@ -25,8 +25,8 @@ BENCH = ROOT / "bench"
 sys.path.append(str(BENCH))  # its scripts import each other by name
 
 import extraction_labels as labels  # noqa: E402
+import extraction_made as made_of  # noqa: E402
 import extraction_odds as odds  # noqa: E402
-import extraction_teasers as teasers  # noqa: E402
 import train_extraction as training  # noqa: E402
 
 sys.path.remove(str(BENCH))  # some have the names of folders of tests
@@ -84,51 +84,99 @@ def test_tokens_of_highlighted_code_are_words_of_their_own() -> None:
     assert (words.tolist(), label.tolist()) == ([4, 2], [1, 0])
 
 
+GOLD = {"text": "Strait\nShips cross the strait again after long repairs."}
+
+
+def put_in(html: str) -> str:
+    """What was put into PAGE to make of it the page; where it begins may have been said twice."""
+    added = len(html) - len(PAGE)
+    assert added > 0
+    places = [at for at in range(len(PAGE) + 1) if html[:at] + html[at + added :] == PAGE]
+    assert places
+    return min((html[at : at + added] for at in places), key=lambda part: not part.startswith("<"))
+
+
 def test_a_page_with_teasers_says_all_that_it_said_and_labels_of_teasers_are_nought() -> None:
-    gold = {"text": "Strait\nShips cross the strait again after long repairs."}
-    _, label, _ = labels.label_page("articles", PAGE, gold)
-    others = [teasers.Teaser(f"Title {n}", " ".join(f"other{n}x{at}" for at in range(60))) for n in range(20)]
+    _, label, _ = labels.label_page("articles", PAGE, GOLD)
+    others = [made_of.Teaser(f"Title {n}", " ".join(f"other{n}x{at}" for at in range(60))) for n in range(20)]
     shapes = set()
     for number in range(40):
-        html = teasers.with_teasers(PAGE, label.tolist(), str(number), others)
-        assert html == teasers.with_teasers(PAGE, label.tolist(), str(number), others)
-        cut_at = next(at for at in range(len(PAGE)) if html[at] != PAGE[at] or html[at:].startswith("<ul>"))
-        added = len(html) - len(PAGE)
-        assert added > 0
-        assert any(html[:at] + html[at + added :] == PAGE for at in range(cut_at - 3, cut_at + 1))
-        shapes.add(html[cut_at:].split("<p>")[0].split(">")[0])
-        texts = labels.Texts(html).texts
-        _, own, weight = labels.label_page("teasers", html, gold)
+        made = made_of.with_teasers(PAGE, label.tolist(), str(number), others)
+        assert made is not None
+        assert made == made_of.with_teasers(PAGE, label.tolist(), str(number), others)
+        shapes.add(put_in(made.html).split("<p>")[0].split(">")[0])
+        texts = labels.Texts(made.html).texts
         is_teaser = [text.startswith(("other", "Title")) for text in texts]
         assert 2 <= sum(text.startswith("other") for text in texts) <= 7
-        # what is before and after them has the labels that it had
-        assert [share for share, new in zip(own, is_teaser, strict=True) if not new] == label.tolist()
-        assert not any(share for share, new in zip(own, is_teaser, strict=True) if new)
-        assert (weight > 0).all()
+        # what is before and after them has the labels that it had, as the words of the page say, too
+        assert made.label == labels.label_page("articles", made.html, GOLD)[1].tolist()
+        assert [share for share, new in zip(made.label, is_teaser, strict=True) if not new] == label.tolist()
+        assert not any(share for share, new in zip(made.label, is_teaser, strict=True) if new)
     assert len(shapes) > 3
-    assert teasers.with_teasers(PAGE, [0.0] * len(label), "0", others) is None
-    assert teasers.with_teasers(PAGE, label.tolist(), "0", others[:3]) is None
+    assert made_of.with_teasers(PAGE, [0.0] * len(label), "0", others) is None
+    assert made_of.with_teasers(PAGE, label.tolist(), "0", others[:3]) is None
 
 
-def test_teasers_are_of_the_page_s_own_fold() -> None:
+def test_code_and_tables_put_into_a_text_belong_and_most_lie_behind_it() -> None:
+    _, label, _ = labels.label_page("articles", PAGE, GOLD)
+    gold = {
+        "code": [f"part{n} = [1 < 2]" for n in range(10)],
+        "tables": [[[f"part{n}", "b & c"], ["1", "2"]] for n in range(10)],
+    }
+    parts = made_of.parts_of(gold)
+    assert len(parts) == 20
+    assert parts[0] == "<pre>part0 = [1 &lt; 2]</pre>"
+    assert parts[10] == (
+        "<table><tr><td>part0</td><td>b &amp; c</td></tr><tr><td>1</td><td>2</td></tr></table>"
+    )
+    behind, shapes = [], set()
+    for number in range(60):
+        made = made_of.with_parts(PAGE, label.tolist(), str(number), parts)
+        assert made is not None
+        assert made == made_of.with_parts(PAGE, label.tolist(), str(number), parts)
+        texts = labels.Texts(made.html).texts
+        is_part = [text.startswith("part") or text in ("b & c", "1", "2") for text in texts]
+        assert 1 <= sum(text.startswith("part") for text in texts) <= 3
+        assert [share for share, new in zip(made.label, is_part, strict=True) if not new] == label.tolist()
+        assert all(share == 1 for share, new in zip(made.label, is_part, strict=True) if new)
+        prose = texts.index("Ships cross the strait again after long repairs.")
+        behind += [at > prose for at, text in enumerate(texts) if text.startswith("part")]
+        shapes |= {text.split()[0] for text in re.findall(r"<(?:pre><code|pre|table><tr><t.)", made.html)}
+    assert len(behind) > 80
+    assert 0.6 < np.mean(behind) < 1
+    assert shapes == {"<pre", "<pre><code", "<table><tr><td", "<table><tr><th"}
+    assert made_of.with_parts(PAGE, [0.0] * len(label), "0", parts) is None
+    assert made_of.with_parts(PAGE, label.tolist(), "0", parts[:3]) is None
+    long = {"code": ["x" * 2000], "tables": [[["x" * 9000]]]}
+    assert made_of.parts_of(long) == []
+
+
+def test_what_is_put_into_a_page_is_of_its_own_fold() -> None:
     def page(number: int) -> Any:
         html, text = article(number)
         own = [one.tolist() for one in labels.label_page("articles", html, {"text": text})]
         return labels.LabelledPage("articles", str(number), f"{number}.org", number % 2, html, *own)
 
     pages = [page(number) for number in range(24)]
-    made = training.pages_with_teasers(pages, {str(n): {"text": article(n)[1]} for n in range(24)})
+    parts = {fold: [f"<pre>code {fold} of {n}</pre>" for n in range(9)] for fold in (0, 1)}
+    made = training.made_pages(pages, parts)
     assert [(one.set, one.id, one.host) for one in made] == [
-        ("teasers", str(n), f"{n}.org") for n in range(24)
+        (name, str(n), f"{n}.org") for n in range(24) for name in ("teasers", "parts", "both")
     ]
+    assert {one.set for one in made} == set(training.MADE)
     for one in made:
         assert one.fold == int(one.id) % 2
         days = {int(day) for day in re.findall(r"On day (\d+) of", one.html)}
         assert int(one.id) in days
-        assert len(days) > 1
+        assert (len(days) > 1) == (one.set != "parts")
         assert {day % 2 for day in days} == {one.fold}
+        assert set(re.findall(r">code (\d) of", one.html)) == (
+            set() if one.set == "teasers" else {str(one.fold)}
+        )
+        assert one.words == labels.Texts(one.html).counts.tolist()
+        assert min(one.weight) > 0
     # too few others: no page is made
-    assert training.pages_with_teasers(pages[:8], {str(n): {"text": ""} for n in range(8)}) == []
+    assert training.made_pages(pages[:8], {}) == []
 
 
 def test_labels_are_read_as_they_were_written(tmp_path: Path) -> None:

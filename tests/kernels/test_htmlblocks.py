@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import unicodedata
+from html import unescape
 
 import numpy as np
 import pytest
@@ -54,9 +56,13 @@ PIECES = st.one_of(
     ])),
     st.sampled_from(
         ["Some words", "and more. ", "A, b; c: d!", "Really? ", "© 2024", "10 | 20 / 30 > 4 #", "&nbsp;",
-         "&amp;", "&#160;", "&bogus", "é", "日本。", "什么？", " ", "\n", "kept", "dropped", "x.y"]
+         "&amp;", "&#160;", "&bogus", "é", "日本。", "什么？", " ", "\n", "kept", "dropped", "x.y",
+         "f&uuml;r", "&#169;", "&copy 20", "&hellip;", "a&shy;b", "&ldquo;So.&rdquo;", "نعم، لا؟", "…",
+         "....", "l’eau", "&#8203;", "&#xADx", "&#128512;", "&NotEqualTilde;", "हाँ।", "&#46;&period;.",
+         "k&#101;pt", "&#1;"]
     ),
-    st.text("aZ9.,! <&;é日", max_size=6),
+    st.text("aZ9.,! <&;é日#1", max_size=6),
+    st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=4),
 )  # fmt: skip
 SOUP = st.lists(PIECES, max_size=40).map("".join)
 ODDS = {word_hash(b"kept"): 40, word_hash(b"dropped"): -30, word_hash(b"words"): 7}
@@ -119,12 +125,27 @@ def test_a_page_of_very_many_blocks_has_several_judged_as_one() -> None:
 
 
 def letters(text: bytes) -> str:
-    """Entities, of at most nine bytes, as one character each: a space, or an apostrophe for any other."""
+    """Entities as the characters that they mean."""
+    return unescape(text.decode())
 
-    def plain(entity: re.Match[bytes]) -> bytes:
-        return b" " if entity[1].startswith((b"nb", b"#16")) else b"'"
 
-    return re.sub(rb"&([^;\s]{0,9});", plain, text).decode("utf-8", "replace")
+def is_sign(c: str) -> bool:
+    """No part of a word: marks and spaces of Latin-1 and general punctuation, and some of other scripts."""
+    if c in "ªµº":
+        return False
+    return "\x80" <= c < "\xc0" or "\u2000" <= c < "\u2040" or c in "\u3000、。！，：；？،؛؟।"
+
+
+def is_shown(c: str) -> bool:
+    if c < "\x80" or not is_sign(c):
+        return c > " "
+    return unicodedata.category(c)[0] != "Z" and unicodedata.category(c) != "Cf"
+
+
+def words_of(text: str) -> list[str]:
+    joined = re.sub("[\xad\u200c-\u200f\u202a-\u202e]", "", text)
+    plain = "".join(c if c.isascii() or not is_sign(c) else " " for c in joined)
+    return re.findall(r"[0-9A-Za-z\x80-\U0010ffff]+", plain)
 
 
 @settings(deadline=None, max_examples=300)
@@ -135,19 +156,29 @@ def test_characters_marks_and_links_of_a_block_are_those_of_its_texts(html: str)
     counts = count(np.frombuffer(data, np.uint8), tree, blocks, odds_table(ODDS))
     for block in range(len(blocks.element)):
         nodes = np.flatnonzero(blocks.of == block).tolist()
-        chars = linked = commas = digits = upper = separators = rights = 0
+        chars = linked = commas = digits = upper = separators = rights = ellipses = count_ = odds = 0
         for node in nodes:
             text = letters(data[tree.start[node] : tree.end[node]])
-            size = sum(ord(c) > 0x20 and c != "\u00a0" for c in text)
+            size = sum(map(is_shown, text))
             chars += size
             linked += size if tree.flags[node] & IN_LINK else 0
-            commas += sum(c in ",;:" for c in text)
+            commas += sum(c in ",;:、，：；،؛" for c in text)
             digits += sum(c in "0123456789" for c in text)
             upper += sum("A" <= c <= "Z" for c in text)
             separators += sum(c in "|/>#" for c in text)
             rights += text.count("©")
-        names = [hb.CHARS, hb.LINK_CHARS, hb.COMMAS, hb.DIGITS, hb.UPPER, hb.SEPARATORS, hb.COPYRIGHT]
-        assert counts[block, names].tolist() == [chars, linked, commas, digits, upper, separators, rights]
+            ellipses += text.count("…") + len(re.findall(r"\.{3,}", text))
+            for word in words_of(text):
+                # a character of a script without spaces is about a word
+                count_ += sum("\u3000" <= c < "\ue000" for c in word) or 1
+                odds += ODDS.get(word_hash(word.encode().lower()), 0)
+        names = [
+            *(hb.CHARS, hb.LINK_CHARS, hb.COMMAS, hb.DIGITS, hb.UPPER, hb.SEPARATORS, hb.COPYRIGHT),
+            *(hb.ELLIPSES, hb.WORDS, hb.ODDS),
+        ]
+        assert counts[block, names].tolist() == [
+            *(chars, linked, commas, digits, upper, separators, rights, ellipses, count_, odds)
+        ]
 
 
 @pytest.mark.parametrize(
@@ -158,6 +189,12 @@ def test_characters_marks_and_links_of_a_block_are_those_of_its_texts(html: str)
         ("<p>One. Two!", hb.STOPS, 2),
         ("<p>x.y is 3.5", hb.STOPS, 0),
         ("<p>日本語。", hb.STOPS, 1),
+        ("<p>So.&rdquo; Yes.&nbsp;No.” &hellip;", hb.STOPS, 3),
+        ("<p>&iquest;Qu&eacute;? S&iacute;&#46; &#169; 2024", hb.STOPS, 2),
+        ("<p>f&uuml;r M&auml;nner", hb.WORDS, 2),
+        ("<p>Donau&shy;dampf&#173;schiff", hb.LONGEST, 16),
+        ("<p>more of it &hellip;", hb.ENDS_SENTENCE, 1),
+        ("<title>F&uuml;r alle</title><p>Für uns", hb.TITLE_WORDS, 1),
         ("<p>日本語", hb.WORDS, 3),
         ("<p>a <b>bold</b> b", hb.BOLD_CHARS, 4),
         ("<p><a>x</a> <a>y</a>", hb.LINKS, 2),

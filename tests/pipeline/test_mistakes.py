@@ -313,6 +313,14 @@ FILES = {
         CHECK,
         **{"x.warc": b"x"},
     ),
+    "comments of an engine that cannot be asked for them": edit(
+        WEB,
+        "files: x.warc\n    warc: {}\n    extract: {engine: resiliparse, comments: true}",
+        "line 9: sources[0].extract.comments",
+        "`resiliparse` keeps what it takes for text; the other two can be asked",
+        CHECK,
+        **{"x.warc": b"x"},
+    ),
     "a web archive without its section": edit(
         WEB,
         "files: x.warc.gz",

@@ -25,6 +25,7 @@ from tokmill.audit.places import Place, RunPlaces
 from tokmill.errors import TokmillError
 from tokmill.sources import directory, warc
 from tokmill.sources.extract import page as extract
+from tokmill.sources.extract.comments import kept_blocks
 from tokmill.sources.extract.reasons import Explained, explain
 from tokmill.sources.reading import Reading, content_ids
 from tokmill.storage.location import fixed_part, is_url, is_within
@@ -82,14 +83,15 @@ def tell_page(
         for one in _pages(run, reading, place, history, name, base):
             page = extract.find_blocks(*extract.parse_page(one.html.encode()))
             verdicts, main_text = extract.judge(page), reading.options.get("main_text", True)
-            keep = verdicts.keep if main_text else extract.in_sight(verdicts)
+            comments = chosen.get("comments", False)
+            keep = kept_blocks(page, verdicts, main_text=main_text, comments=comments)
             text = extract.render(page, keep, markup=chosen["markup"], links=chosen["links"])
             if one.id is None and not _is_id(text, history.doc_id):
                 continue
             is_same = text == wanted if wanted is not None else not text.strip()
             if is_same or found is None:
                 note = None if is_same else _CHANGED
-                explained = explain(page, verdicts, main_text=main_text)
+                explained = explain(page, verdicts, main_text=main_text, comments=comments)
                 found = PageBlocks(one.file, one.offset, one.url, explained=explained, note=note)
             if is_same:
                 return found

@@ -9,7 +9,8 @@
 A block is a run of text that no block-level element and no empty line interrupts. Text that is never shown
 (scripts, styles, the head, drawings, menus of a form) is in none: its number is -1.
 
-`count` looks at every byte of the text once; words of classes, ids and texts are known by their hashes.
+`count` looks at every byte of the text once, and at an entity as at the character that it means; words of
+classes, ids and texts are known by their hashes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokmill.kernels.htmlentities import NAME_CODES, entity_at, html_entities
 from tokmill.kernels.htmltree import FNV as _FNV
 from tokmill.kernels.htmltree import FNV_PRIME as _FNV_PRIME
 from tokmill.kernels.htmltree import (
@@ -165,7 +167,7 @@ def _cut(
 # -- what is counted -------------------------------------------------------------------------------
 
 CHARS, WORDS, LINK_CHARS, COMMAS, STOPS, DIGITS, UPPER, LINKS = 0, 1, 2, 3, 4, 5, 6, 7
-BOLD_CHARS, SEPARATORS, COPYRIGHT, ENDS_SENTENCE, LONGEST, LINES, BEGINS, ODDS, TITLE_WORDS = range(8, 17)
+BOLD_CHARS, SEPARATORS, COPYRIGHT, ENDS_SENTENCE, LONGEST, LINES, ELLIPSES, ODDS, TITLE_WORDS = range(8, 17)
 SAME = 17  # the hash of its words
 COUNTS = 18
 
@@ -210,11 +212,7 @@ def _odds(hashes: NDArray[np.uint64], values: NDArray[np.int32], value: np.uint6
 def count(data: Bytes, tree: Tree, blocks: Blocks, odds: Odds) -> NDArray[np.int32]:
     """[block, COUNTS]"""
     counts = np.zeros((len(blocks.element), COUNTS), np.int32)
-    title = np.zeros(256, np.uint64)
-    _count(
-        frozen(data, np.uint8), tree.tag, tree.parent, tree.last, tree.start, tree.end, tree.flags, blocks.of,
-        *odds, title, counts, np.zeros(1, np.uint64), np.zeros(1, np.int64), False,
-    )  # fmt: skip
+    _counted(data, tree, blocks, odds, counts, np.zeros(1, np.uint64), np.zeros(1, np.int64), False)
     return counts
 
 
@@ -223,12 +221,26 @@ def text_words(data: Bytes, tree: Tree, blocks: Blocks) -> tuple[NDArray[np.uint
     counts = np.zeros((len(blocks.element), COUNTS), np.int32)
     room = len(data) // 2 + 16
     hashes, owner = np.zeros(room, np.uint64), np.full(room, -1, np.int64)
-    empty = odds_table({})
+    _counted(data, tree, blocks, odds_table({}), counts, hashes, owner, True)
+    return hashes[owner >= 0], owner[owner >= 0]
+
+
+def _counted(
+    data: Bytes,
+    tree: Tree,
+    blocks: Blocks,
+    odds: Odds,
+    counts: NDArray[np.int32],
+    words: NDArray[np.uint64],
+    owner: NDArray[np.int64],
+    keeps_words: bool,
+) -> None:
+    names, controls = html_entities()
     _count(
         frozen(data, np.uint8), tree.tag, tree.parent, tree.last, tree.start, tree.end, tree.flags, blocks.of,
-        *empty, np.zeros(256, np.uint64), counts, hashes, owner, True,
+        odds.hashes, odds.values, names.keys, names.values, controls, NAME_CODES, np.zeros(256, np.uint64),
+        counts, words, owner, keeps_words,
     )  # fmt: skip
-    return hashes[owner >= 0], owner[owner >= 0]
 
 
 _TITLE, _A, _B, _STRONG, _H1 = (TAGS[name] for name in ("title", "a", "b", "strong", "h1"))
@@ -246,6 +258,10 @@ def _count(
     of: NDArray[np.int32],
     odds_hashes: NDArray[np.uint64],
     odds_values: NDArray[np.int32],
+    entity_keys: NDArray[np.uint64],
+    entity_values: NDArray[np.uint64],
+    controls: NDArray[np.int32],
+    codes: Bytes,
     title: NDArray[np.uint64],
     counts: NDArray[np.int32],
     words: NDArray[np.uint64],
@@ -272,44 +288,54 @@ def _count(
         has_title = has_title or is_title
         chars = commas = stops = digits = upper = separators = rights = longest = count = score = common = 0
         same = U64(0)
-        ends_sentence = begins = 0
+        ends_sentence = ellipses = dots = 0
         at: Int = start[node]
         stop: Int = end[node]
         value = _FNV
         length = 0
+        letters = U64(0)  # what is left of an entity: its bytes, how many, and where the text goes on
+        left: Int = 0
+        after: Int = 0
         while at <= stop:
             code: Int = data[at] if at < stop else 0x20
+            if code == 0x26 and left == 0:
+                letters, left, after = entity_at(data, at, stop, entity_keys, entity_values, controls, codes)
+                if left == 0:  # no character
+                    at = after
+                    continue
+            if left:
+                code = np.int64(letters & U64(0xFF))
             width: Int = 1
-            if code == 0x26:  # an entity is one character
-                reach = at + 1
-                while reach < stop and reach < at + 10 and data[reach] != 0x3B and not is_space(data[reach]):
-                    reach += 1
-                if reach < stop and data[reach] == 0x3B:
-                    width = reach + 1 - at
-                    is_blank = (data[at + 1] == 0x6E and data[at + 2] == 0x62) or (
-                        data[at + 1] == 0x23 and data[at + 2] == 0x31 and data[at + 3] == 0x36
-                    )
-                    code = 0x20 if is_blank else 0x27
             is_word = False
+            was_dots, dots = dots, 0
             if code >= 0x80:
-                if code == 0xC2 and at + 1 < stop and (data[at + 1] == 0xA0 or data[at + 1] == 0xA9):
-                    width = 2
-                    rights += data[at + 1] == 0xA9
-                    chars += data[at + 1] == 0xA9
-                    code = 0x20
-                elif (code == 0xE3 or code == 0xEF) and at + 2 < stop and _is_wide_stop(data, at):
-                    stops += 1
-                    chars += 1
-                    width = 3
-                    ends_sentence = 1
-                    code = 0x20
+                second: Int = data[at + 1] if at + 1 < stop else 0
+                third: Int = data[at + 2] if at + 2 < stop else 0
+                if left:
+                    second = np.int64(letters >> U64(8) & U64(0xFF))
+                    third = np.int64(letters >> U64(16) & U64(0xFF))
+                sign = _sign(code, second, third)
+                if sign:
+                    width = 2 if code < 0xE0 else 3
+                    chars += int(sign > _SPACE)
+                    rights += int(sign == _RIGHTS)
+                    if sign == _COMMA:
+                        commas += 1
+                        ends_sentence = 0
+                    elif sign == _STOP:
+                        stops += 1
+                        ends_sentence = 1
+                    elif sign == _ELLIPSIS:
+                        ellipses += 1
+                        ends_sentence = 1
+                    elif sign == _NOTHING:  # a word goes on
+                        is_word = True
+                        length -= 1
                 else:
                     is_word = True
                     chars += code & 0xC0 != 0x80
                     ends_sentence = 0
                     if code >= 0xE3 and code <= 0xED:  # scripts without spaces: a character is about a word
-                        if length == 0 and value == _FNV:
-                            begins += chars == 1
                         count += 1
                         length = -1000
                     value = (value ^ U64(code)) * _FNV_PRIME
@@ -330,9 +356,13 @@ def _count(
                     commas += 1
                     ends_sentence = 0
                 elif code == 0x2E or code == 0x21 or code == 0x3F:
-                    follower: Int = data[at + 1] if at + 1 < stop else 0x20
-                    stops += is_space(follower) or follower == 0x22 or follower == 0x27
+                    after_it = at + 1 if left == 0 else after
+                    follower: Int = data[after_it] if after_it < stop else 0x20
+                    stops += is_space(follower) or _begins_end(follower)
                     ends_sentence = 1
+                    if code == 0x2E:
+                        dots = was_dots + 1
+                        ellipses += dots == 3
                 elif code == 0x7C or code == 0x2F or code == 0x3E or code == 0x23:
                     separators += 1
                     ends_sentence = 0
@@ -363,7 +393,13 @@ def _count(
                     used += 1
                 value = _FNV
                 length = 0
-            at += width
+            if left:
+                left -= width
+                letters >>= U64(8 * width)
+                if left == 0:
+                    at = after
+            else:
+                at += width
         if block < 0:
             continue
         counts[block, CHARS] += chars
@@ -383,17 +419,56 @@ def _count(
         counts[block, LONGEST] = max(counts[block, LONGEST], longest)
         counts[block, ODDS] += score
         counts[block, TITLE_WORDS] += common
+        counts[block, ELLIPSES] += ellipses
         counts[block, SAME] = np.int64(counts[block, SAME]) * 31 + np.int64(same >> U64(40))
 
 
+_NOTHING, _SPACE, _RIGHTS, _COMMA, _STOP, _ELLIPSIS, _MARK = range(1, 8)
+
+
 @raw_step
-def _is_wide_stop(data: Bytes, at: Int) -> bool:
-    """The full stop of Chinese and Japanese, and their wide question and exclamation marks."""
-    first, second, third = data[at], data[at + 1], data[at + 2]
-    return bool(
-        (first == 0xE3 and second == 0x80 and third == 0x82)
-        or (first == 0xEF and second == 0xBC and (third == 0x81 or third == 0x9F))
-    )
+def _sign(first: Int, second: Int, third: Int) -> Int:
+    """What the two or three bytes of a character say that is no letter; 0 of any other.
+
+    U+0080 to U+00BF but for those that stand in words (ª µ º), U+2000 to U+203F; commas and ends of sentences
+    of Arabic, Hindi, Chinese and Japanese. Soft hyphens and what joins letters or turns their direction are
+    nothing.
+    """
+    if second < 0x80 or (first >= 0xE0 and third < 0x80):
+        return 0
+    if first == 0xC2:
+        if second == 0xA0:
+            return _SPACE
+        if second == 0xA9:
+            return _RIGHTS
+        if second == 0xAD:
+            return _NOTHING
+        return 0 if second == 0xAA or second == 0xB5 or second == 0xBA else _MARK
+    if first == 0xE2 and second == 0x80:
+        if third == 0xA6:
+            return _ELLIPSIS
+        if third <= 0x8B or third == 0xA8 or third == 0xA9 or third == 0xAF:
+            return _SPACE
+        return _NOTHING if third <= 0x8F or 0xAA <= third <= 0xAE else _MARK
+    if first == 0xE3 and second == 0x80:
+        if third == 0x82:
+            return _STOP
+        return _COMMA if third == 0x81 else (_SPACE if third == 0x80 else 0)
+    if first == 0xEF and second == 0xBC:
+        if third == 0x81 or third == 0x9F:
+            return _STOP
+        return _COMMA if third == 0x8C or third == 0x9A or third == 0x9B else 0
+    if first == 0xD8:
+        if second == 0x9F:
+            return _STOP
+        return _COMMA if second == 0x8C or second == 0x9B else 0
+    return _STOP if first == 0xE0 and second == 0xA5 and third == 0xA4 else 0
+
+
+@raw_step
+def _begins_end(code: Int) -> bool:
+    """Of a quotation mark, or of an entity: most are quotation marks or spaces, too."""
+    return bool(code == 0x22 or code == 0x27 or code == 0x26 or code == 0xC2 or code == 0xE2)
 
 
 # -- words of classes and ids ----------------------------------------------------------------------

@@ -4,6 +4,7 @@
             ├─ its element      name, names around it, odds of classes and ids
             ├─ its containers   how much text and how many links they hold
             ├─ its neighbours   the blocks before and after it
+            ├─ its branch       seen from the container that holds the title, too: what it lies in there
             └─ the page         where it lies, what else has its class, where most of the text is
 
 `context` adds what a first judgement of all blocks says of those around each. Sums over a container are
@@ -23,6 +24,7 @@ from tokmill.kernels.htmlblocks import (
     COMMAS,
     COPYRIGHT,
     DIGITS,
+    ELLIPSES,
     ENDS_SENTENCE,
     HIDDEN,
     LINES,
@@ -73,6 +75,7 @@ _KIND = frozen(_numbers(_KINDS), np.uint8)
 _ROLE = frozen(_numbers(_AROUND), np.uint8)
 _ROLES = 17
 _LINK_KIND = 31
+CELLS = (4, 5)  # the kinds of <td> and <th>
 _ARTICLE_ROLE, _MAIN_ROLE, _LIST_ROLE, _TABLE_ROLE = 1, 2, 10, 9
 _HIDDEN_BIT = 20
 
@@ -80,7 +83,7 @@ _CLIP = 4000
 _LONG = 80  # characters of a block that is likely prose, if few of them are links
 _PROBES = 16
 _MAX_LEVELS = 16
-_OF_PATH = 7  # numbers of an element on the path to a block
+_OF_PATH = 8  # numbers of an element on the path to a block
 _MAX_TABLE = 1 << 18  # places for what is alike: 15 MB; a page has a few hundred that are not
 
 _OF_BLOCK = """
@@ -96,9 +99,11 @@ _OF_NEIGHBOUR = "chars link_share kind odds ends_sentence levels"
 _OF_PAGE = """
     page_chars page_blocks page_link_share page_long_blocks page_longest position chars_before chars_after
     since_h1 headings_h1 since_long until_long since_heading alike alike_link_share alike_chars
-    parents_alike in_best best_levels in_half half_levels in_most most_levels after_half best_score articles
+    articles_around in_best best_levels in_half half_levels in_most most_levels after_half best_score articles
     share_of_long in_run chars_since_h1 since_title articles_before share_of_alike in_first_article
     title_levels title_distance title_article heading_odds heading_mark_odds heading_link_share heading_kind
+    ellipses article_share branch_chars branch_link_share branch_long_share branch_alike branch_place
+    branch_kind
 """
 NAMES = (
     *_OF_BLOCK.split(),
@@ -265,8 +270,8 @@ def _features(
     begins, ends = on_path[:, 0], on_path[:, 1]  # the blocks of an element that is around one
     place, slots = on_path[:, 2], on_path[:, 3]  # among those alike, and where they are counted
     roles, least, greatest, total, article = state[0], state[1], state[2], state[3], state[4]
-    depth, inline_roles = state[5], state[6]
-    path_node, path_around = path[5], path[6]
+    articles_around, depth, inline_roles = state[5], state[6], state[7]
+    path_node, path_around = path[6], path[7]
     half = most = top = entries = 0
     begins[0] = 0
     for block in range(blocks + 1):
@@ -307,11 +312,13 @@ def _features(
             path[1, at] = min(path[1, at - 1], own)
             path[2, at] = max(path[2, at - 1], own)
             path[3, at] = path[3, at - 1] + own
-            path[4, at] = node if role[tag[node]] == _ARTICLE_ROLE else path[4, at - 1]
+            is_article = role[tag[node]] == _ARTICLE_ROLE
+            path[4, at] = node if is_article else path[4, at - 1]
+            path[5, at] = path[5, at - 1] + is_article
             path_around[at] = at if around[node] == node else path_around[at - 1]
         inline_roles[block] = path[0, top]
         depth[block] = path_around[top]
-        for at in range(5):
+        for at in range(6):
             state[at, block] = path[at, depth[block]]
 
     # -- how many elements are alike
@@ -519,7 +526,7 @@ def _features(
         k = _put(row, k, _share(tallies[2, slot], tallies[1, slot]) if slot >= 0 else -1)
         k = _put(row, k, tallies[1, slot] // max(tallies[0, slot], 1) if slot >= 0 else -1)
         begin, stop = begins[up], ends[up]
-        k = _put(row, k, stop - begin)
+        k = _put(row, k, articles_around[block])
         k = _put(row, k, int(is_in_best))
         k = _put(row, k, depth[block] - best_depth if is_in_best else -1)
         k = _put(row, k, int(is_in_half))
@@ -537,11 +544,12 @@ def _features(
         k = _put(row, k, _share(tallies[3, slot], page_long) if slot >= 0 else -1)
         k = _put(row, k, int(articles_before > 0 and e < article_end))
         # how far up the container is that holds the title, too
-        levels = -1
+        levels = branch = -1
         if title >= 0:
             container = e
             levels = 0
             while levels < _MAX_LEVELS and not (container <= title < last[container]):
+                branch = int(container)
                 container = around[parent[container]] if container > 0 else 0
                 levels += 1
         k = _put(row, k, levels)
@@ -557,6 +565,24 @@ def _features(
         else:
             for _ in range(4):
                 k = _put(row, k, -_CLIP)
+        k = _put(row, k, int(counts[block, ELLIPSES]))
+        if own_article > 0:
+            held = long_to[ends[own_article]] - long_to[begins[own_article]]
+            k = _put(row, k, _share(held, page_long))
+        else:
+            k = _put(row, k, -1)
+        if branch >= 0:
+            begin, stop = begins[branch], ends[branch]
+            held = chars_to[stop] - chars_to[begin]
+            k = _put(row, k, held)
+            k = _put(row, k, _share(links_to[stop] - links_to[begin], held))
+            k = _put(row, k, _share(long_to[stop] - long_to[begin], held))
+            k = _put(row, k, tallies[4, slots[branch]] if slots[branch] >= 0 else 0)
+            k = _put(row, k, place[branch])
+            k = _put(row, k, int(kind[tag[branch]]))
+        else:
+            for _ in range(6):
+                k = _put(row, k, -1)
         chars_before += chars
         since_h1 = 0 if is_h1 else since_h1 + 1
         chars_since_h1 = 0 if is_h1 else chars_since_h1 + chars

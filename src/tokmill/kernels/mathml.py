@@ -725,6 +725,17 @@ def _token(page: Page, tree: Tree, node: Int, kind: Int, tables: Tables, work: W
     return to
 
 
+@raw_step
+def _is_plain(data: Bytes, tree: Tree, node: Int, kind: Int) -> bool:
+    """Is it <mi>, <mn> or <mo> without attributes and of one letter or digit, which stands for itself?"""
+    if (kind != _MI and kind != _MN and kind != _MO) or tree.last[node] != node + 2:
+        return False
+    if tree.tag[node + 1] != TEXT or tree.end[node + 1] - tree.start[node + 1] != 1:
+        return False
+    byte = np.int64(data[tree.start[node + 1]])
+    return bool(tree.end[node] - tree.start[node] == 4 and (_is_letter(byte) or 0x30 <= byte <= 0x39))
+
+
 @step
 def _accent(tables: Tables, code: Int, is_over: Int) -> Int:
     for k in range(_ACCENTS_AT, _NUMBERS_END):
@@ -822,13 +833,15 @@ def _close_scripts(top: Int, marks: Int, tables: Tables, work: Work, size: Int) 
     for k in range(1, children):
         if work.marks[first + k] < 0 and divide == children:
             divide = k
-    # -- behind: the base grows
+    # -- behind: the base grows, to the left where a brace opens before it
+    begin = start + divide // 2
     end = (work.marks[first + 1] & _PLACE) - start if children > 1 else size
-    to = _copy(out, to, spare, np.int64(0), end)
+    to = _copy(out, begin, spare, np.int64(0), end)
     k = 1
     while k < divide:
-        if not _is_base(out, start, to):
-            to = _insert(out, start, to, np.int64(0x7B))
+        if not _is_base(out, begin, to):
+            begin -= 1
+            out[begin] = 0x7B
             to = _put_byte(out, to, 0x7D)
         for sign in (0x5F, 0x5E):
             if k < divide:
@@ -836,6 +849,7 @@ def _close_scripts(top: Int, marks: Int, tables: Tables, work: Work, size: Int) 
                 end = (work.marks[first + k + 1] & _PLACE) - start if k + 1 < children else size
                 to = _put_script(out, to, spare, at, end, np.int64(sign))
             k += 1
+    to = _copy(out, start, out, begin, to)
     # -- before: written behind it, and then moved
     base_end = to
     count = 0
@@ -1035,6 +1049,8 @@ def write_latex(page: Page, tree: Tree, root: Int, tables: Tables, work: Work) -
             pass
         elif depth > MAX_DEPTH:
             to = _token(page, tree, node, np.int64(_ROW), tables, work, to)
+        elif _is_plain(data, tree, node, kind):  # most tokens; a call takes as long as all of it
+            to = _put_byte(out, to, np.int64(data[tree.start[node + 1]]))
         elif kind <= _MS and kind >= _MI:
             to = _token(page, tree, node, kind, tables, work, to)
         elif kind == _SPACE:

@@ -89,6 +89,7 @@ class Extract(Section):
         "text", description="plain text, or headings, lists, tables, code and formulas as Markdown"
     )
     links: bool = Field(False, description="addresses of links, in Markdown")
+    comments: bool = Field(False, description="what readers wrote below the main text")
 
     @classmethod
     def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
@@ -96,6 +97,8 @@ class Extract(Section):
             yield ("markup",), "`resiliparse` writes plain text; `tokmill` and `trafilatura` write Markdown"
         if given.get("links") and given.get("markup", "text") != "markdown":
             yield ("links",), "are for `markup: markdown`"
+        if given.get("engine") == "resiliparse" and given.get("comments"):
+            yield ("comments",), "`resiliparse` keeps what it takes for text; the other two can be asked"
 
 
 class Pdf(Section):

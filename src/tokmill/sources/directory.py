@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from tokmill.artifacts.manifest import Json
 from tokmill.recipe import Directory, Source
-from tokmill.sources.extract.engines import Broken, Engine, open_engine
+from tokmill.sources.extract.engines import Broken, Engine, engine_version, open_engine
 from tokmill.sources.extract.page import parse_page
 from tokmill.sources.posts import html_column
 from tokmill.sources.reading import RECORDS, Dropped, Reader, Reading, Taken, whole_file
@@ -61,6 +61,7 @@ def resolve(source: Source, files: list[InputFile]) -> Json:
     if source.extract is not None:
         options["extract"] = source.extract.model_dump(mode="json")
         open_engine(options["extract"], main_text=True)
+        options["extractor"] = engine_version(options["extract"])
     return options
 
 

@@ -26,7 +26,7 @@ from zlib_ng import zlib_ng
 from tokmill.artifacts.manifest import Json
 from tokmill.errors import CorruptFile, MissingExtra
 from tokmill.recipe import Extract, Source, Warc
-from tokmill.sources.extract.engines import Broken, Engine, open_engine
+from tokmill.sources.extract.engines import Broken, Engine, engine_version, open_engine
 from tokmill.sources.extract.head import Head, join_robots, read_head
 from tokmill.sources.extract.page import parse_page
 from tokmill.sources.reading import RECORDS, Dropped, Reader, Reading, Record, Taken, gather
@@ -124,6 +124,7 @@ def resolve(source: Source, files: list[InputFile]) -> Json:
     options: Json = (source.warc or Warc()).model_dump(mode="json")
     options["extract"] = (source.extract or Extract()).model_dump(mode="json")
     open_engine(options["extract"], main_text=options["main_text"])
+    options["extractor"] = engine_version(options["extract"])
     return options
 
 

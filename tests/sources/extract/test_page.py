@@ -8,21 +8,24 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sources.extract.hostile_pages import SEEDS
 from sources.ingested import ingest_source
 from tokmill.errors import MissingExtra
 from tokmill.sources.extract.engines import open_engine
+from tokmill.sources.extract.model import load_model
 from tokmill.sources.extract.page import extract, find_blocks, judge, parse_page
+from tokmill.sources.extract.reasons import block_texts
 
 MODEL = files("tokmill.sources.extract").joinpath("model.npz")
 # Of the shipped model, and of what it answers for SEEDS. Both change when a model is trained: run
 #     PYTHONPATH=tests python tests/sources/extract/test_page.py
 # and put down what it prints. Where the model is the same and the verdicts are not, another machine, another
 # numba or another kernel gives other numbers, and that is a fault.
-MODEL_SHA256 = "94cc4f087a44d6b9fa01d77505c2eed3c1f6305ef3debff1866d297ff340b3a5"
-VERDICTS_SHA256 = "a99fbd48202ba670b68eb39f42998a975bedade9bd91cbe5626a88f62f504d43"
+MODEL_SHA256 = "f872774ebbd7b4db83bc38349d5d92de4ece6ac31a28c1120f0541327a69e61a"
+VERDICTS_SHA256 = "37fde95b31a260a0f1ef8038342036d7cf6abc543d50379da6cf88a07dbc5d46"
 
 PARAGRAPH = "A river is a stream of water that flows to the sea, to a lake or into another river. " * 4
 PAGE = f"""<html><head><title>Rivers</title></head><body>
@@ -57,6 +60,51 @@ def test_the_main_text_is_kept_and_what_is_around_it_is_not() -> None:
     assert text.count(PARAGRAPH.strip()) == 2
     assert 'print("Danube")' in text
     assert not any(word in text for word in ("About us", "Imprint", "Privacy"))
+
+
+CODE = '<pre><code class="language-python">print("Danube")</code></pre>'
+TABLE = "<table><tr><th>river<th>km<tr><td>Danube<td>2,850<tr><td>Rhine<td>1,233</table>"
+
+
+@pytest.mark.parametrize("around", ["article", "div class=content", "section"])
+@pytest.mark.parametrize("behind", [CODE, TABLE, CODE + TABLE, TABLE + CODE])
+@pytest.mark.parametrize("paragraphs", [1, 2, 5])
+def test_code_and_tables_behind_all_prose_belong_to_it(around: str, behind: str, paragraphs: int) -> None:
+    name = around.split()[0]
+    page = (
+        "<html><head><title>Rivers</title></head><body>"
+        '<nav><a href="/">Home</a> <a href="/about">About us</a> <a href="/contact">Contact</a></nav>'
+        f"<{around}><h1>Rivers</h1>{f'<p>{PARAGRAPH}</p>' * paragraphs}{behind}</{name}>"
+        '<footer>© 2024 <a href="/imprint">Imprint</a> <a href="/privacy">Privacy</a></footer></body></html>'
+    )
+    text = extract(page.encode(), markup="markdown")
+    assert text.count(PARAGRAPH.strip()) == paragraphs
+    assert ('```python\nprint("Danube")\n```' in text) == (CODE in behind)
+    assert ("| Rhine | 1,233 |" in text) == (TABLE in behind)
+    assert "Imprint" not in text
+
+
+def test_a_table_of_short_cells_is_kept_whole_where_a_third_of_it_is() -> None:
+    completed = 0
+    for paragraphs in range(1, 6):
+        for rows in range(1, 30):
+            cells = "".join(
+                f"<tr><td><a href=/{n}>{n * rows}</a><td>{n}<td>{'word ' * (n % 7)}</tr>" for n in range(rows)
+            )
+            prose = f"<p>{PARAGRAPH}</p>" * paragraphs
+            html = f"<title>Rivers</title><h1>Rivers</h1>{prose}<table>{cells}</table>"
+            page = find_blocks(*parse_page(html.encode()))
+            verdicts = judge(page)
+            texts = block_texts(page)
+            in_table = [at for at, text in enumerate(texts) if text not in ("Rivers", PARAGRAPH.strip())]
+            above = {at for at in in_table if verdicts.second[at] > load_model().threshold}
+            whole = sum(len(texts[at].replace(" ", "")) for at in in_table)
+            part = sum(len(texts[at].replace(" ", "")) for at in above)
+            kept = {at for at in in_table if verdicts.keep[at]}
+            assert kept == (set(in_table) if part and 3 * part >= whole else above)
+            assert np.flatnonzero(verdicts.completed).tolist() == sorted(kept - above)
+            completed += kept != above
+    assert completed > 0
 
 
 def read_by(html: str, *, main_text: bool = True, **options: Any) -> str:

@@ -12,6 +12,7 @@ The depth is bounded before Resiliparse takes text out, because the time for tha
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -23,6 +24,8 @@ from tokmill.kernels.htmltree import Tree
 from tokmill.kernels.jit import Bytes
 from tokmill.recipe import Extract
 from tokmill.sources.extract import page as own
+from tokmill.sources.extract.comments import kept_blocks
+from tokmill.sources.extract.model import model_digest
 
 _MAX_DEPTH = 1000
 _MAX_CROSSED = 10 * _MAX_DEPTH  # tags that may be open; a tree of so many still parses in 0.4 s
@@ -51,11 +54,19 @@ def open_engine(options: Json, *, main_text: bool) -> Engine:
     return engine(chosen, main_text)
 
 
+def engine_version(options: Json) -> str:
+    """What decides, beside the options, which text a page has: it is of the fingerprint of what was read."""
+    engine = Extract.model_validate(options).engine
+    if engine == "tokmill":
+        return f"tokmill, model {model_digest()[:16]}"
+    return f"{engine} {importlib.metadata.version(engine)}"
+
+
 def _tokmill(chosen: Extract, main_text: bool) -> Engine:
     def read(html: str, data: Bytes, tree: Tree) -> str:
         page = own.find_blocks(data, tree)
         verdicts = own.judge(page)
-        keep = verdicts.keep if main_text else own.in_sight(verdicts)
+        keep = kept_blocks(page, verdicts, main_text=main_text, comments=chosen.comments)
         return own.render(page, keep, markup=chosen.markup, links=chosen.links)
 
     return read
@@ -75,7 +86,7 @@ def _trafilatura(chosen: Extract, main_text: bool) -> Engine:
     if not main_text:
         return lambda html, data, tree: str(trafilatura.html2txt(html) or "")
     written = {"text": "txt", "markdown": "markdown"}[chosen.markup]
-    options: dict[str, Any] = {"output_format": written, "include_comments": False}
+    options: dict[str, Any] = {"output_format": written, "include_comments": chosen.comments}
     return lambda html, data, tree: str(
         trafilatura.extract(html, include_links=chosen.links, **options) or ""
     )

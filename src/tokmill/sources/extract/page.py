@@ -4,8 +4,9 @@
                            └─ cut ─> blocks ─ features ─ first trees ─ context ─ second trees ─> verdicts
     tree, blocks, verdicts, formulas ─ render ─> text or Markdown
 
-A block is kept if the second score is above the model's threshold. Then two repairs: what a page hides is
-left out where enough is kept without it, and where next to nothing is kept, the best of it is.
+A block is kept if the second score is above the model's threshold. Then three repairs: what a page hides is
+left out where enough is kept without it; where next to nothing is kept, the best of it is; and of a table of
+short cells, which are blocks of their own, all are kept where a third of its characters is.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from numpy.typing import NDArray
 from tokmill.kernels import htmlrender
 from tokmill.kernels.boosting import ONE, score
 from tokmill.kernels.htmlblocks import CHARS, Blocks, count, cut, mark
-from tokmill.kernels.htmlfeatures import NAMES, context, features
+from tokmill.kernels.htmlcells import tables_of
+from tokmill.kernels.htmlfeatures import CELLS, NAMES, context, features
 from tokmill.kernels.htmlformulas import find_formulas
 from tokmill.kernels.htmlmarks import Formulas
 from tokmill.kernels.htmlrender import Options
@@ -31,7 +33,8 @@ _STEP = ONE // 512
 # Characters: with so many in sight what is hidden is not needed, and with fewer than these the best counts.
 _ENOUGH, _LITTLE = 300, 200
 _NEAR_BEST = 3 * ONE // 2
-_IS_HIDDEN = NAMES.index("is_hidden")
+_IS_HIDDEN, _KIND = NAMES.index("is_hidden"), NAMES.index("kind")
+_MAX_CELL = 500  # characters: a table with a longer one may be the layout of a page
 
 
 class Page(NamedTuple):
@@ -49,6 +52,7 @@ class Verdicts(NamedTuple):
     first: NDArray[np.int64]
     second: NDArray[np.int64]
     keep: NDArray[np.uint8]
+    completed: NDArray[np.uint8]  # kept with the rest of their table, though not above the threshold
 
 
 def parse_page(html: bytes) -> tuple[Bytes, Tree]:
@@ -73,7 +77,9 @@ def judge(page: Page, model: Model | None = None) -> Verdicts:
     seen = np.clip((first + _STEP // 2) // _STEP, -4000, 4000).astype(np.int32)
     around = context(tree, blocks, counts, marks, seen)
     second = score(np.concatenate((own, around), axis=1), model.second)
-    return Verdicts(own, around, first, second, _keep(second, counts, own, model.threshold))
+    keep = _keep(second, counts, own, model.threshold)
+    completed = _rest_of_tables(keep, tables_of(tree, blocks), counts[:, CHARS], own)
+    return Verdicts(own, around, first, second, keep | completed, completed)
 
 
 def _keep(
@@ -86,6 +92,23 @@ def _keep(
     if chars[keep].sum() < _LITTLE and len(scores):
         keep = scores > min(threshold, int(scores.max()) - _NEAR_BEST)
     return keep.astype(np.uint8)
+
+
+def _rest_of_tables(
+    keep: NDArray[np.uint8], table: NDArray[np.int32], chars: NDArray[np.int32], own: NDArray[np.int32]
+) -> NDArray[np.uint8]:
+    """Cells that were not kept, of tables that are. A row of numbers says little by itself."""
+    rest = np.zeros(len(keep), np.uint8)
+    cells = np.flatnonzero(table >= 0)
+    if len(cells):
+        _, number = np.unique(table[cells], return_inverse=True)
+        size, is_cell = chars[cells], np.isin(own[cells, _KIND], CELLS)
+        is_kept = keep[cells] != 0
+        whole, part = np.bincount(number, size), np.bincount(number, size * is_kept)
+        others = np.bincount(number, ~is_cell | (size > _MAX_CELL))
+        is_good = (3 * part >= whole) & (part > 0) & (others == 0)
+        rest[cells] = is_good[number] & ~is_kept & (own[cells, _IS_HIDDEN] == 0)
+    return rest
 
 
 def in_sight(verdicts: Verdicts) -> NDArray[np.uint8]:

@@ -148,7 +148,7 @@ _OWN = """
     alike                 number   blocks of the same element and class
     alike_link_share      share    share of characters in links of blocks like it
     alike_chars           number   characters of a block like it
-    parents_alike         number   blocks that share the element around it
+    articles_around       number   <article> elements around it
     in_best               is       inside the element with the most prose of its own
     best_levels           inner    levels inside the element with the most prose of its own
     in_half               is       inside the element that holds half of the prose
@@ -172,6 +172,14 @@ _OWN = """
     heading_mark_odds     signed   words of the class of the heading above it
     heading_link_share    share    share of characters in links of the heading above it
     heading_kind          kind     element of the heading above it
+    ellipses              number   ellipses in it
+    article_share         share    share of the page's prose in the <article> around it
+    branch_chars          levels   characters of what it lies in beside the title
+    branch_link_share     share    share of characters in links of what it lies in beside the title
+    branch_long_share     share    share of prose in what it lies in beside the title
+    branch_alike          levels   elements like what it lies in beside the title
+    branch_place          levels   which of the elements like it is what it lies in beside the title
+    branch_kind           kind     element that it lies in beside the title
 """
 _CONTAINER = """
     chars          number  characters in {}
@@ -255,7 +263,7 @@ GROUPS = {
     "its element and classes": (
         *("kind", "depth", "odds", "least_odds", "greatest_odds", "sum_of_odds", "is_", "around_"),
     ),
-    "its containers": ("container_", "in_", "parents_alike"),
+    "its containers": ("container_", "in_", "articles_around", "article_share", "branch_"),
     "blocks next to it": ("before_", "after_"),
     "the page, and its place there": (
         *("page_", "position", "chars_", "since_", "until_", "headings_", "alike", "best_", "half_", "most_"),

@@ -30,8 +30,9 @@ from tokmill.kernels.htmlfeatures import CONTEXT_NAMES, NAMES
 from tokmill.kernels.htmltree import TAGS, TEXT
 from tokmill.kernels.jit import Bytes
 from tokmill.sources.extract.attributes import attributes_of
+from tokmill.sources.extract.comments import kept_blocks
 from tokmill.sources.extract.model import Model, load_model
-from tokmill.sources.extract.page import Page, Verdicts, in_sight
+from tokmill.sources.extract.page import Page, Verdicts
 from tokmill.sources.extract.phrases import GROUPS, group_of, say
 
 # A page may have a block in 256 bytes: so many are told with their reasons.
@@ -104,11 +105,17 @@ class Explained(NamedTuple):
 
 
 def explain(
-    page: Page, verdicts: Verdicts, model: Model | None = None, *, main_text: bool = True
+    page: Page,
+    verdicts: Verdicts,
+    model: Model | None = None,
+    *,
+    main_text: bool = True,
+    comments: bool = False,
 ) -> Explained:
-    """`main_text`: the blocks are those that were judged good; otherwise all that the page shows."""
+    """`main_text`: the blocks are those that were judged good, and `comments` where they are asked for;
+    otherwise all that the page shows."""
     model = model or load_model()
-    keep = verdicts.keep if main_text else in_sight(verdicts)
+    keep = kept_blocks(page, verdicts, main_text=main_text, comments=comments)
     texts = block_texts(page)
     names = [_verdict(*pair) for pair in zip(keep, _is_hidden(verdicts), strict=True)]
     tallies: dict[Verdict, Tally] = {}
@@ -160,6 +167,10 @@ def _because(
     if not main_text:
         return "the page hides it" if is_hidden else "all that the page shows is kept"
     if keep[number]:
+        if not verdicts.keep[number]:
+            return "a comment of a reader, and those are asked for"
+        if verdicts.completed[number]:
+            return "a cell of a table that is kept"
         if not is_above:
             return "below the threshold, and of the best that the page has"
         return "above the threshold, and hidden: nothing else is" if is_hidden else "above the threshold"
