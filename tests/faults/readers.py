@@ -42,7 +42,7 @@ from tokmill.recipe import Source
 from tokmill.recipe.file import load_recipe
 from tokmill.sources.readers import Chunks, list_source, read_documents, resolve_reading
 from tokmill.storage.disk import ZstdCompressor, frame_options
-from tokmill.storage.location import find_files
+from tokmill.storage.patterns import find_files
 from tokmill.storage.records import WHOLE
 from tokmill.storage.tables import load_table
 from tokmill.tokenizers.load import load_tokenizer

@@ -34,7 +34,7 @@ from tokmill.stages.ingest import stage as ingest_stage
 from tokmill.stages.ingest import threads
 from tokmill.stages.ingest.shards import IngestExtra, IngestOptions
 from tokmill.stages.registry import FUNCTIONS
-from tokmill.storage.location import find_files
+from tokmill.storage.patterns import find_files
 from tokmill.storage.records import WHOLE
 from written import Json, file_sha256, load_table
 

@@ -16,7 +16,7 @@ from tokmill import Source
 from tokmill.errors import CorruptFile, MissingExtra
 from tokmill.sources import wikipedia, wikitext
 from tokmill.sources.reading import RECORDS, Reading
-from tokmill.storage.location import find_files
+from tokmill.storage.patterns import find_files
 from tokmill.storage.records import WHOLE
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "wikiextractor"

@@ -20,7 +20,7 @@ from tokmill.errors import DiskFull, EmptyGlob, StorageError
 from tokmill.storage import disk
 from tokmill.storage.codecs import write_table
 from tokmill.storage.disk import TEMP_PREFIX, Written, commit_bytes, open_commit
-from tokmill.storage.location import find_files
+from tokmill.storage.patterns import find_files
 
 TABLE = pa.table({"text": [hashlib.sha256(b"%d" % n).hexdigest() for n in range(12)]})  # hard to compress
 

@@ -9,7 +9,8 @@ import pytest
 
 import tokmill
 from tokmill.errors import EmptyGlob, InputError, StorageError
-from tokmill.storage.location import file_sha256, find_files, open_binary, read_whole
+from tokmill.storage.location import file_sha256, open_binary, read_whole
+from tokmill.storage.patterns import find_files
 from written import load_manifest, load_tables
 
 

@@ -24,8 +24,6 @@ from tokmill.storage.location import (
     ObjectUrl,
     RangedBytes,
     file_sha256,
-    find_files,
-    find_objects,
     from_url,
     is_url,
     local_path,
@@ -34,6 +32,7 @@ from tokmill.storage.location import (
     parse_url,
 )
 from tokmill.storage.objects import Store, open_store
+from tokmill.storage.patterns import find_files, find_objects
 
 
 @pytest.fixture

@@ -28,7 +28,8 @@ from tokmill.sources.extract import page as extract
 from tokmill.sources.extract.comments import kept_blocks
 from tokmill.sources.extract.reasons import Explained, explain
 from tokmill.sources.reading import Reading, content_ids
-from tokmill.storage.location import fixed_part, is_url, is_within
+from tokmill.storage.location import is_url, is_within
+from tokmill.storage.patterns import fixed_part
 from tokmill.storage.records import Span
 from tokmill.storage.tree import Entry, FileList
 

@@ -68,7 +68,8 @@ from tokmill.stages.ingest.shards import (
     SampleOptions,
 )
 from tokmill.stages.ingest.stage import INPUT_STATS
-from tokmill.storage.location import InputFile, file_sha256, find_files, local_path
+from tokmill.storage.location import InputFile, file_sha256, local_path
+from tokmill.storage.patterns import find_files
 
 CODE = "code"
 
@@ -349,12 +350,17 @@ def input_stats(directory: Path) -> Mapping[str, list[int | str]]:
     return {}
 
 
+_HASHED_APART = 4 << 20  # 4 to 10 ms of SHA-256; two threads take 2 to begin
+
+
 def _input_digests(files: list[InputFile], directory: Path) -> dict[str, str]:
     """sha256 by name; a file whose size and time are those of the last run keeps its recorded one."""
     known = input_stats(directory)
     fresh = [file for file in files if known.get(file.name, [])[:2] != [file.bytes, file.modified_ns]]
-    with ThreadPoolExecutor(2) as pool:  # hashing releases the GIL; two are enough to keep a disk busy
-        hashed = dict(
-            zip((file.name for file in fresh), pool.map(lambda f: file_sha256(f.path), fresh), strict=True)
-        )
+    if sum(file.bytes for file in fresh) < _HASHED_APART:
+        hashed = {file.name: file_sha256(file.path) for file in fresh}
+    else:
+        with ThreadPoolExecutor(2) as pool:  # hashing releases the GIL; two are enough to keep a disk busy
+            digests = pool.map(lambda file: file_sha256(file.path), fresh)
+            hashed = dict(zip((file.name for file in fresh), digests, strict=True))
     return {file.name: hashed.get(file.name) or str(known[file.name][2]) for file in files}

@@ -59,7 +59,8 @@ from tokmill.stages.tokens.tokenizer import open_published
 from tokmill.stages.warnings import chat_warnings, tell
 from tokmill.storage import codecs
 from tokmill.storage.disk import system_error
-from tokmill.storage.location import InputFile, find_files, is_url
+from tokmill.storage.location import InputFile, is_url
+from tokmill.storage.patterns import find_files
 from tokmill.storage.records import PACKED, open_stream, read_exactly
 from tokmill.storage.sniff import HEAD_BYTES, refuse_other_packing, unlike_its_name
 from tokmill.tokenizers.load import check_dtype, check_padded, resolve_bos, resolve_controls, resolve_eos

@@ -31,7 +31,8 @@ from tokmill.sources.hub import configs_of_language, list_data_files
 from tokmill.sources.hubfile import LOG
 from tokmill.sources.reading import Batch, JsonLines, Reader, Reading, to_documents, written_file
 from tokmill.storage import codecs
-from tokmill.storage.location import AnyPath, InputFile, find_files, local_path, refuse_url
+from tokmill.storage.location import AnyPath, InputFile, local_path, refuse_url
+from tokmill.storage.patterns import find_files
 from tokmill.storage.records import Span
 from tokmill.storage.tree import list_tree
 

@@ -50,7 +50,8 @@ from tokmill.kernels import hashing
 from tokmill.recipe import Source
 from tokmill.schema import DOCUMENTS, one_piece, string_column
 from tokmill.storage.disk import ChunkStream, open_commit
-from tokmill.storage.location import AnyPath, InputFile, find_files
+from tokmill.storage.location import AnyPath, InputFile
+from tokmill.storage.patterns import find_files
 from tokmill.storage.records import WHOLE, BadRecord, Seam, Span
 
 RECORDS = pa.schema(

@@ -1,35 +1,25 @@
 """Where bytes live: the one seam between the mill and the file system.
 
-Everything that lists or opens input goes through here: an object store is one more branch on the scheme, and
-nothing above it changes.
+Everything that opens input goes through here: an object store is one more branch on the scheme, and nothing
+above it changes. Which files a pattern means is in patterns.py.
 
-    find_files("data/*.jsonl.zst", base)            ->  sorted InputFile(name, path, bytes, modified_ns)
-    find_files("s3://bucket/data/*.jsonl.zst", …)   ->  the same, of objects
-    open_input(text, size)                          ->  the path that a task was told as text
-    open_binary(path)                               ->  unbuffered binary stream
+    open_input(text, size)      ->  the path that a task was told as text
+    open_binary(path)           ->  unbuffered binary stream
 
 An object as an input is one version of it: str(file) is s3://bucket/data/a.jsonl.zst#etag="9b2c…", which a
-task is told. Each range is read under If-Match: a version that is gone is an error, never a mixture. A
-pattern means what it means on a disk: `*` stays within a part of the key, `**` is any number of parts, and
-what begins with a dot is found only by a dot.
+task is told. Each range is read under If-Match: a version that is gone is an error, never a mixture.
 """
 
 from __future__ import annotations
 
-import difflib
-import fnmatch
-import glob
 import hashlib
 import io
-import json
-import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Protocol
 
-from tokmill.errors import CorruptFile, EmptyGlob, InputError, StorageError
-from tokmill.storage.cloud import Meta
+from tokmill.errors import CorruptFile, InputError, StorageError
 from tokmill.storage.disk import told_as_unreadable
 from tokmill.storage.objects import open_store
 
@@ -154,134 +144,6 @@ class InputFile(NamedTuple):
     modified_ns: int
 
 
-def find_files(pattern: str, base: Path) -> list[InputFile]:
-    """Every regular file that matches, sorted by name; of a dataset that was saved to disk, its files.
-    Matching nothing is an error. `a-{00..12}.tar` is thirteen names, and none of them may be missing."""
-    is_a_name = not is_url(pattern) and (base / Path(pattern).expanduser()).exists()
-    if not is_a_name and (several := _spelled_out(pattern)):
-        return [file for one in several for file in find_files(one, base)]
-    if is_url(pattern):
-        return _object_files(pattern)
-    wanted = Path(pattern).expanduser()
-    root = base / Path(*fixed_part(wanted.parts))
-    found = set()  # "**/**" matches a file more than once
-    # not Path.glob, which refuses absolute patterns; `base` apart, because a wildcard in its name is a letter
-    for match in glob.glob(str(wanted), root_dir=base, recursive=True):  # noqa: PTH207
-        path = base / match
-        if match.endswith(os.sep):  # what is below a name; also said of a file, by "a.jsonl/**"
-            continue
-        if path.is_file():
-            stat = path.stat()
-            found.add(InputFile(path.relative_to(root).as_posix(), path, stat.st_size, stat.st_mtime_ns))
-        elif path.is_dir():  # what `**` finds is also found file by file
-            for part in _saved_files(path) if "**" not in pattern else ():
-                stat = part.stat()
-                found.add(InputFile(part.relative_to(root).as_posix(), part, stat.st_size, stat.st_mtime_ns))
-        elif not path.exists():
-            raise StorageError(
-                "is a link to a file that is not there",
-                where=str(path),
-                next="fetch the file it points to, or remove the link",
-            )
-    if not found and (base / wanted).is_dir():
-        raise _is_directory(pattern)
-    if not found:
-        raise EmptyGlob(
-            "the pattern matches no file",
-            where=pattern,
-            next=_why_empty(root, base, PurePosixPath(pattern).name),
-        )
-    return sorted(found)
-
-
-def _is_directory(pattern: str) -> EmptyGlob:
-    path = pattern.rstrip("/") or "/"
-    return EmptyGlob(
-        "matches no file: it is a directory",
-        where=pattern,
-        next=f"name the files in it: `files: {path}/*.jsonl`, or `files: {path}/**/*.jsonl` for those "
-        f"below; where every file is a document: `directory: {{path: {path}}}` instead of `files`",
-    )
-
-
-_NUMBERS = re.compile(r"\{(\d{1,9})\.\.(\d{1,9})\}")
-_MAX_SPELLED = 100_000
-
-
-def _spelled_out(pattern: str) -> list[str]:
-    """Names of `a-{00..12}`, as shells and WebDataset write numbered shards; of any other pattern none."""
-    numbers = _NUMBERS.search(pattern)
-    if numbers is None:
-        return []
-    first, last = numbers.groups()
-    count = int(last) - int(first) + 1
-    if not 0 < count <= _MAX_SPELLED:
-        raise InputError(
-            f"`{numbers[0]}` is {max(count, 0):,} numbers",
-            where=pattern,
-            next=f"write them from the smaller to the larger, {_MAX_SPELLED:,} at most, or use `*`",
-        )
-    return [
-        f"{pattern[: numbers.start()]}{number:0{len(first)}d}{pattern[numbers.end() :]}"
-        for number in range(int(first), int(last) + 1)
-    ]
-
-
-_STATE, _SPLITS = "state.json", "dataset_dict.json"
-_MAX_STATE_BYTES = 16 << 20
-
-
-def _saved_files(directory: Path) -> list[Path]:
-    """Of a directory that `save_to_disk` of `datasets` wrote, the files that it names; of any other none.
-
-    saved/state.json           {"_data_files": [{"filename": "data-00000-of-00001.arrow"}, …], …}
-    saved/dataset_dict.json    {"splits": ["train", …]}      a directory for each, as above
-    """
-    if (directory / _SPLITS).is_file():
-        splits = _said_in(directory / _SPLITS, "splits")
-        raise InputError(
-            f"it has the splits {', '.join(map(str, splits))}",
-            where=str(directory),
-            next=f"name one of them: `files: {directory.name}/{splits[0] if splits else 'train'}`",
-        )
-    state = directory / _STATE
-    if not (state.is_file() and (directory / "dataset_info.json").is_file()):
-        return []
-    names = [
-        entry.get("filename") if isinstance(entry, dict) else None for entry in _said_in(state, "_data_files")
-    ]
-    files = [directory / name for name in names if isinstance(name, str) and is_within(name)]
-    missing = next((file for file in files if not file.is_file()), None)
-    if missing is not None or len(files) < len(names) or not files:
-        raise CorruptFile(
-            f"names {missing.name if missing else 'no file of this directory'}, and it is not there",
-            where=str(state),
-            next="save or copy the dataset again",
-        )
-    return files
-
-
-def _said_in(path: Path, key: str) -> list[Any]:
-    try:
-        said = json.loads(read_whole(path, _MAX_STATE_BYTES)).get(key)
-    except (ValueError, AttributeError, RecursionError):
-        said = None
-    if not isinstance(said, list):
-        raise CorruptFile(f"has no list of `{key}`", where=str(path), next="save or copy the dataset again")
-    return said
-
-
-def _object_files(pattern: str) -> list[InputFile]:
-    found = find_objects(pattern)
-    if not found:
-        raise EmptyGlob(
-            "the pattern matches no object",
-            where=str(parse_url(pattern)),
-            next="check the bucket and the key; `*` does not cross a slash",
-        )
-    return found
-
-
 def open_input(text: str, size: int) -> AnyPath:
     """What `str(path)` of an input file was: how a task is told which one to read."""
     return from_url(text, size) if is_url(text) else Path(text)
@@ -380,22 +242,6 @@ def is_within(path: str) -> bool:
     return max(spelled) <= _MAX_NAME_BYTES and sum(spelled) + len(spelled) <= _MAX_PATH_BYTES
 
 
-def fixed_part(parts: Sequence[str]) -> Sequence[str]:
-    """Of a pattern, what is above the first wildcard; of a plain path, its parent."""
-    return parts[: next((n for n, part in enumerate(parts) if glob.has_magic(part)), -1)]
-
-
-def _why_empty(root: Path, base: Path, last: str) -> str:
-    shown = root.relative_to(base) if root.is_relative_to(base) else root
-    if not root.is_dir():
-        return f"there is no directory {shown}/; paths are relative to the recipe"
-    names = sorted(entry.name for entry in root.iterdir())
-    if not glob.has_magic(last) and (nearest := difflib.get_close_matches(last, names, 1, 0.8)):
-        return f"did you mean {shown / nearest[0]}?"
-    some = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
-    return f"{shown}/ holds {len(names)} entries" + (f": {some}" if names else "")
-
-
 # Objects
 
 _ETAG = "#etag="
@@ -447,38 +293,6 @@ def from_url(text: str, size: int) -> ObjectFile:
     url, _, etag = text.rpartition(_ETAG)
     assert url, f"{text} is not a version of an object"
     return ObjectFile(parse_url(url), size, etag)
-
-
-def find_objects(pattern: str) -> list[InputFile]:
-    """Every object that matches, by its name below the pattern's fixed part; sorted."""
-    url = parse_url(pattern)
-    store = open_store(url)
-    wanted = url.key.split("/")
-    fixed = "/".join(fixed_part(wanted))
-    if not glob.has_magic(url.key):
-        meta = store.head(url.key)
-        return [] if meta is None else [_found(url, meta, fixed)]
-    listed = {meta.key: meta for meta in store.list(f"{fixed}/" if fixed else "")}  # a page may come twice
-    return [_found(url, listed[key], fixed) for key in sorted(listed) if _matches(key.split("/"), wanted)]
-
-
-def _found(url: ObjectUrl, meta: Meta, fixed: str) -> InputFile:
-    name = meta.key.removeprefix(f"{fixed}/") if fixed else meta.key
-    file = ObjectFile(url._replace(key=meta.key), meta.size, meta.etag, meta.modified)
-    return InputFile(name, file, file.size, file.version_number)
-
-
-def _matches(parts: list[str], wanted: list[str]) -> bool:
-    if not wanted:
-        return not parts
-    if wanted[0] == "**":
-        visible = next((n for n, part in enumerate(parts) if part.startswith(".")), len(parts))
-        if len(wanted) == 1:
-            return bool(parts) and visible == len(parts)
-        return any(_matches(parts[n:], wanted[1:]) for n in range(visible + 1))
-    if not parts or (parts[0].startswith(".") and not wanted[0].startswith(".")):
-        return False
-    return fnmatch.fnmatchcase(parts[0], wanted[0]) and _matches(parts[1:], wanted[1:])
 
 
 # A file that is read by ranges: little after a jump (a Parquet footer),

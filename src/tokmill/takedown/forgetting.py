@@ -72,7 +72,8 @@ from tokmill.stages.ingest.stage import INPUT_STATS
 from tokmill.stages.registry import STAGES
 from tokmill.storage.disk import commit_bytes
 from tokmill.storage.lease import open_lease
-from tokmill.storage.location import InputFile, file_sha256, find_files, local_path
+from tokmill.storage.location import InputFile, file_sha256, local_path
+from tokmill.storage.patterns import find_files
 from tokmill.takedown.footprint import Chosen, Selection, choose, find_affected, refuse_emptied_domains
 
 _KEY = b"takedowns"
