@@ -41,7 +41,9 @@ from tokmill.kernels.htmltree import (
 )
 from tokmill.kernels.htmlwriter import Page, page_of, step
 from tokmill.kernels.jit import Bytes, Int, Offsets, frozen, raw_kernel, raw_step
-from tokmill.kernels.mathml import MAX_BYTES, TABLES, Tables, Work, unescape, work, write_latex
+from tokmill.kernels.latexbytes import MAX_BYTES, unescape
+from tokmill.kernels.mathml import Work, work, write_latex
+from tokmill.kernels.mathsymbols import TABLES, Tables
 
 MAX_LATEX = 20_000  # bytes: more is no formula
 LOOKS_PER_BYTE, LOOKS = 2, 1 << 16

@@ -17,254 +17,121 @@ root, what is set above or below) is taken apart when it is closed: a byte moves
 
 from __future__ import annotations
 
-import unicodedata
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.kernels.htmlattributes import find_attribute
-from tokmill.kernels.htmlentities import entity_at, space_width
-from tokmill.kernels.htmltree import FNV, FNV_PRIME, TEXT, Tree, hash_name, is_space, name_hash
+from tokmill.kernels.htmlentities import space_width
+from tokmill.kernels.htmltree import TEXT, Tree, hash_name, is_space
 from tokmill.kernels.htmlwriter import Page, step
-from tokmill.kernels.jit import Bytes, Int, code_at, frozen, holds, put_code, raw_step
+from tokmill.kernels.jit import Bytes, Int, code_at, holds, put_code, raw_step
+from tokmill.kernels.latexbytes import (
+    MAX_BYTES,
+    ROOM,
+    collapse,
+    copy,
+    exact_hash,
+    insert,
+    is_base,
+    is_letter,
+    put_base,
+    put_byte,
+    put_characters,
+    put_group,
+    put_in_text,
+    put_piece,
+    put_script,
+    strip,
+    texts,
+    unescape,
+)
+from tokmill.kernels.mathsymbols import (
+    ACCENTS_AT,
+    CLOSE,
+    COLUMNALIGN,
+    ENCLOSED,
+    FENCED,
+    FIRST,
+    FRACTION,
+    FUNCTIONS_AT,
+    GROUP,
+    HASHES_END,
+    KINDS_AT,
+    LABELED,
+    LEFT,
+    LIMITS_AT,
+    LINEBREAK,
+    LINETHICKNESS,
+    MATHVARIANT,
+    MI,
+    MN,
+    MO,
+    MS,
+    MTEXT,
+    MULTI,
+    NEWLINE,
+    NORMAL,
+    NOTATION,
+    NOTATIONS_AT,
+    NOTHING,
+    NUMBERS_END,
+    OPEN,
+    OVER_KIND,
+    OVERLINE,
+    P_ALIGNED,
+    P_ATOP,
+    P_BEGIN,
+    P_BMATRIX,
+    P_BRACES,
+    P_CASES,
+    P_END,
+    P_FRAC,
+    P_MATRIX,
+    P_NEWLINE,
+    P_OPERATOR,
+    P_OVERBRACE,
+    P_OVERSET,
+    P_PHANTOM,
+    P_PMATRIX,
+    P_QUAD,
+    P_ROOT,
+    P_SQRT,
+    P_TEXT,
+    P_UNDERBRACE,
+    P_UNDERSET,
+    P_VMATRIX,
+    PHANTOM,
+    PIECES_AT,
+    PRESCRIPTS,
+    RIGHT,
+    ROOT,
+    ROW,
+    SEPARATORS,
+    SLOTS,
+    SPACE,
+    SQRT,
+    SUBSUP,
+    SUP,
+    TABLE,
+    TR,
+    UNDER,
+    UNDEROVER,
+    VARIANTS_AT,
+    WIDTH,
+    Tables,
+)
 
 MAX_DEPTH = 64
 MAX_NODES = 5000
-MAX_BYTES = 80_000
 MAX_SCRIPTS = 64
-ROOM = MAX_BYTES + 16_384  # a step writes no more than that beyond it
 _MAX_NAME = 64
 _MAX_SEPARATORS = 16
 _MAX_NOTATIONS = 8
 _MAX_LOOK = 512  # bytes of a text that is compared with a single character
 
 U64 = np.uint64
-
-_GREEK = """
-α alpha β beta γ gamma δ delta ϵ epsilon ε varepsilon ζ zeta η eta θ theta ϑ vartheta ι iota κ kappa λ lambda
-μ mu ν nu ξ xi π pi ϖ varpi ρ rho ϱ varrho σ sigma ς varsigma τ tau υ upsilon ϕ phi φ varphi χ chi ψ psi
-ω omega Γ Gamma Δ Delta Θ Theta Λ Lambda Ξ Xi Π Pi Σ Sigma Υ Upsilon Φ Phi Ψ Psi Ω Omega ϰ varkappa
-"""
-_SYMBOLS = """
-× times ÷ div ± pm ∓ mp · cdot ⋅ cdot ∗ ast ∘ circ ∙ bullet ⊕ oplus ⊖ ominus ⊗ otimes ⊘ oslash ⊙ odot † dagger
-‡ ddagger ⋆ star ⋄ diamond ∧ wedge ∨ vee ∩ cap ∪ cup ⊎ uplus ⊓ sqcap ⊔ sqcup ∖ setminus ≀ wr ≤ le ≥ ge ≠ ne
-≡ equiv ≈ approx ≃ simeq ≅ cong ∼ sim ∝ propto ≪ ll ≫ gg ≺ prec ≻ succ ⪯ preceq ⪰ succeq ≼ preceq ≽ succeq
-⩽ leqslant ⩾ geqslant ≲ lesssim ≳ gtrsim ≐ doteq ≜ triangleq ≔ coloneqq ∈ in ∉ notin ∋ ni ⊂ subset ⊃ supset
-⊆ subseteq ⊇ supseteq ⊊ subsetneq ⊋ supsetneq ⊄ not\\subset ⊈ nsubseteq ⊏ sqsubset ⊑ sqsubseteq ⊒ sqsupseteq
-⊢ vdash ⊣ dashv ⊨ models ⊤ top ⊥ perp ∥ parallel ∦ nparallel ∣ mid ∤ nmid ⌣ smile ⌢ frown ≍ asymp ⋈ bowtie
-∀ forall ∃ exists ∄ nexists ¬ neg ∅ emptyset ∞ infty ∂ partial ∇ nabla ∆ Delta ℏ hbar ℓ ell ℘ wp ℜ Re ℑ Im
-ℵ aleph ∠ angle ∡ measuredangle △ triangle □ square ◻ square ∎ blacksquare ■ blacksquare ♭ flat ♮ natural
-♯ sharp ♣ clubsuit ♢ diamondsuit ♡ heartsuit ♠ spadesuit √ surd ∑ sum ∏ prod ∐ coprod ∫ int ∬ iint ∭ iiint
-∮ oint ⋂ bigcap ⋃ bigcup ⨆ bigsqcup ⋁ bigvee ⋀ bigwedge ⨀ bigodot ⨂ bigotimes ⨁ bigoplus ⨄ biguplus
-← leftarrow → rightarrow ↔ leftrightarrow ⇐ Leftarrow ⇒ Rightarrow ⇔ Leftrightarrow ↑ uparrow ↓ downarrow
-↕ updownarrow ⇑ Uparrow ⇓ Downarrow ↦ mapsto ⟼ longmapsto ⟵ longleftarrow ⟶ longrightarrow
-⟸ Longleftarrow ⟹ Longrightarrow ⟺ iff ⟷ longleftrightarrow ↪ hookrightarrow ↩ hookleftarrow ↗ nearrow
-↘ searrow ↙ swarrow ↖ nwarrow ↠ twoheadrightarrow ⇀ rightharpoonup ⇁ rightharpoondown ↼ leftharpoonup
-⇌ rightleftharpoons ⇝ leadsto ↾ upharpoonright … ldots ⋯ cdots ⋮ vdots ⋱ ddots ⟨ langle ⟩ rangle 〈 langle
-〉 rangle ⌈ lceil ⌉ rceil ⌊ lfloor ⌋ rfloor ‖ | ∴ therefore ∵ because ℂ mathbb{C} ℕ mathbb{N} ℙ mathbb{P}
-ℚ mathbb{Q} ℝ mathbb{R} ℤ mathbb{Z} ℍ mathbb{H} ⅅ mathrm{D} ⅆ mathrm{d} ⅇ mathrm{e} ⅈ mathrm{i} ◯ bigcirc
-⊲ triangleleft ⊳ triangleright ⊴ trianglelefteq ⊵ trianglerighteq ≮ nless ≯ ngtr ≰ nleq ≱ ngeq ⊩ Vdash
-⊻ veebar ⋉ ltimes ⋊ rtimes ⟂ perp ° circ
-"""
-_FUNCTIONS = """
-    arccos arcsin arctan arg cos cosh cot coth csc deg det dim exp gcd hom inf ker lg lim liminf limsup ln log
-    max min Pr sec sin sinh sup tan tanh
-"""
-# Operators whose limits stand below and above them.
-_LIMITS = r"""
-    \sum \prod \coprod \int \iint \iiint \oint \bigcap \bigcup \bigsqcup \bigvee \bigwedge \bigodot
-    \bigotimes \bigoplus \biguplus \lim \liminf \limsup \max \min \sup \inf \det \gcd \Pr
-"""
-_OVER_ACCENTS = {
-    "^": "hat", "ˆ": "hat", "\u0302": "hat", "¯": "bar", "‾": "overline", "\u0304": "bar", "_": "overline",
-    "―": "overline", "\u0305": "overline", "~": "tilde", "˜": "tilde", "∼": "tilde", "\u0303": "tilde",
-    "→": "vec", "⃗": "vec", "⇀": "vec", "˙": "dot", ".": "dot", "\u0307": "dot", "¨": "ddot", "\u0308": "ddot",
-    "ˇ": "check", "˘": "breve", "`": "grave", "´": "acute", "⏞": "overbrace", "⏜": "overparen",
-    "←": "overleftarrow", "↔": "overleftrightarrow", "⃛": "dddot", "˚": "mathring",
-}  # fmt: skip
-_UNDER_ACCENTS = {
-    "_": "underline", "¯": "underline", "‾": "underline", "\u0332": "underline", "―": "underline",
-    "⏟": "underbrace", "⏝": "underparen", "→": "underrightarrow", "←": "underleftarrow",
-}  # fmt: skip
-_ESCAPED = {
-    "%": r"\%", "#": r"\#", "&": r"\&", "$": r"\$", "_": r"\_", "{": r"\{", "}": r"\}", "\\": r"\backslash ",
-    "~": r"\sim ", "^": r"\hat{}",
-    "\u2061": "", "\u2062": "", "\u2063": "", "\u2064": "", "\u200b": "", "\ufeff": "",
-    "\u2212": "-", "\u2010": "-", "\u2011": "-", "\u2009": r"\,", "\u200a": r"\,", "\u2002": r"\;",
-    "\u2003": r"\quad ", "\u2004": r"\:", "\u2005": r"\:", "\u2006": r"\,", "\u00a0": " ",
-    "\u2032": "'", "\u2033": "''", "\u2034": "'''", "\u2215": "/", "\u2044": "/", "\u2236": ":",
-}  # fmt: skip
-_VARIANTS = {
-    "bold": "mathbf", "normal": "mathrm", "double-struck": "mathbb", "script": "mathcal",
-    "fraktur": "mathfrak",
-    "sans-serif": "mathsf", "monospace": "mathtt", "bold-italic": "boldsymbol", "bold-script": "mathcal",
-    "bold-fraktur": "mathfrak", "bold-sans-serif": "mathsf",
-}  # fmt: skip
-_STYLES = {
-    "BOLD ITALIC": "boldsymbol", "BOLD SCRIPT": "mathcal", "BOLD FRAKTUR": "mathfrak", "BOLD": "mathbf",
-    "SCRIPT": "mathcal", "FRAKTUR": "mathfrak", "DOUBLE-STRUCK": "mathbb", "SANS-SERIF": "mathsf",
-    "MONOSPACE": "mathtt",
-}  # fmt: skip
-_ENCLOSURES = {
-    "box": "boxed", "radical": "sqrt", "top": "overline", "bottom": "underline", "updiagonalstrike": "cancel",
-    "downdiagonalstrike": "bcancel", "horizontalstrike": "sout", "roundedbox": "boxed", "circle": "boxed",
-}  # fmt: skip
-
-# What an element is; its name is looked for without a prefix and in any case.
-_ROW, _MI, _MN, _MO, _MTEXT, _MS, _FRACTION, _ROOT, _SUB, _SUP, _SUBSUP, _UNDER, _OVER_KIND, _UNDEROVER = (
-    range(1, 15)
-)
-_MULTI, _TABLE, _FENCED, _ENCLOSED, _SPACE, _PHANTOM, _SQRT, _FIRST, _NOTHING, _PRESCRIPTS = range(15, 25)
-_TR, _LABELED, _GROUP = 25, 26, 27
-_KINDS = {
-    _MI: "mi",
-    _MN: "mn",
-    _MO: "mo",
-    _MTEXT: "mtext",
-    _MS: "ms",
-    _FRACTION: "mfrac",
-    _ROOT: "mroot",
-    _SUB: "msub",
-    _SUP: "msup",
-    _SUBSUP: "msubsup",
-    _UNDER: "munder",
-    _OVER_KIND: "mover",
-    _UNDEROVER: "munderover",
-    _MULTI: "mmultiscripts",
-    _TABLE: "mtable",
-    _FENCED: "mfenced",
-    _ENCLOSED: "menclose",
-    _SPACE: "mspace",
-    _PHANTOM: "mphantom",
-    _SQRT: "msqrt",
-    _FIRST: "semantics maction",
-    _NOTHING: "annotation annotation-xml none maligngroup malignmark script style",
-    _PRESCRIPTS: "mprescripts",
-    _TR: "mtr",
-    _LABELED: "mlabeledtr",
-    _GROUP: "mrow mstyle",
-}
-_SLOTS = 128
-
-# Pieces of LaTeX, by their place in the table.
-_PIECES = [
-    r"\frac{", r"\sqrt{", r"\sqrt[", r"\phantom{", r"\operatorname{", r"\text{", r"\begin{", r" \end{",
-    r"\underset{", r"\overset{", r" \atop ", r" \\ ", r"\quad ", r"\underbrace", r"\overbrace",
-    "matrix", "aligned", "cases", "pmatrix", "bmatrix", "vmatrix", "Bmatrix",
-]  # fmt: skip
-(
-    _P_FRAC, _P_SQRT, _P_ROOT, _P_PHANTOM, _P_OPERATOR, _P_TEXT, _P_BEGIN, _P_END, _P_UNDERSET, _P_OVERSET,
-    _P_ATOP, _P_NEWLINE, _P_QUAD, _P_UNDERBRACE, _P_OVERBRACE,
-    _P_MATRIX, _P_ALIGNED, _P_CASES, _P_PMATRIX, _P_BMATRIX, _P_VMATRIX, _P_BRACES,
-) = range(len(_PIECES))  # fmt: skip
-
-_BEGINS, _ENDS = 1, 2  # with a letter; in a command
-
-
-class Tables(NamedTuple):
-    """Few arrays, for each of them is seven arguments of every call."""
-
-    text: Bytes  # LaTeX that is copied
-    # characters, 128 of ASCII and others in order: code, place, bytes, _BEGINS | _ENDS
-    # pieces: place, bytes                           accents: code, is it above, piece
-    numbers: NDArray[np.int32]
-    # names of elements, a table; their kinds; functions and limits in order; variants and notations, each
-    # with its piece
-    hashes: NDArray[np.uint64]
-
-
-def _commands() -> dict[str, str]:
-    words = (_GREEK + _SYMBOLS).split()
-    return dict(zip(words[::2], (rf"\{word}" for word in words[1::2]), strict=True))
-
-
-def _styled(character: str, commands: dict[str, str]) -> str:
-    """Of the mathematical alphabets."""
-    plain = unicodedata.normalize("NFKC", character)
-    name = unicodedata.name(character, "").removeprefix("MATHEMATICAL ")
-    if len(plain) != 1 or plain == character:
-        return character
-    base = commands.get(plain, plain)
-    style = next((style for start, style in _STYLES.items() if name.startswith(start)), "")
-    return rf"\{style}{{{base}}}" if style else base
-
-
-def _tables() -> tuple[Tables, list[int], list[int]]:
-    """And where the parts of its arrays begin."""
-    commands = _commands()
-    alphabets = [*map(chr, range(0x1D400, 0x1D800)), *map(chr, range(ord("ℊ"), ord("ℳ") + 1))]
-    latex = {character: _styled(character, commands) for character in alphabets if character != "ℓ"}
-    latex |= commands | _ESCAPED
-    text = bytearray()
-
-    def place(piece: str) -> tuple[int, int]:
-        data = piece.encode()
-        at = text.find(data)
-        if at < 0:
-            at = len(text)
-            text.extend(data)
-        return at, len(data)
-
-    rows = []
-    for character in [*map(chr, range(128)), *sorted(c for c in latex if ord(c) >= 128)]:
-        piece = latex.get(character, character)
-        is_command = piece.startswith("\\") and piece[1:].isascii() and piece[1:].isalpha()
-        begins = piece[:1].isascii() and piece[:1].isalpha()
-        rows.append((ord(character), *place(piece), _BEGINS * begins | _ENDS * is_command))
-    pieces = [place(piece) for piece in _PIECES]
-
-    def pairs(commands: dict[str, str]) -> list[int]:
-        numbers: list[int] = []
-        for name, command in commands.items():
-            numbers += [name_hash(name), len(pieces)]
-            pieces.append(place(rf"\{command}{{"))
-        return numbers
-
-    variants, notations = pairs(_VARIANTS), pairs(_ENCLOSURES)
-    accents = []
-    for is_over, of in enumerate((_UNDER_ACCENTS, _OVER_ACCENTS)):
-        for character, command in of.items():
-            accents.append((ord(character), is_over, len(pieces)))
-            pieces.append(place(rf"\{command}{{"))
-    names, kinds = np.zeros(_SLOTS, np.uint64), np.zeros(_SLOTS, np.uint8)
-    for kind, group in _KINDS.items():
-        for name in group.split():
-            slot = name_hash(name) >> 32 & _SLOTS - 1
-            while kinds[slot]:
-                slot = (slot + 1) & _SLOTS - 1
-            names[slot], kinds[slot] = name_hash(name), kind
-    functions, limits = (sorted(name_hash(name) for name in of.split()) for of in (_FUNCTIONS, _LIMITS))
-    parts = [names.tolist(), kinds.tolist(), functions, limits, variants, notations]
-    numbers = [rows, [(*piece, 0, 0) for piece in pieces], [(*accent, 0) for accent in accents]]
-    hashes = np.concatenate([np.array(part, np.uint64) for part in parts])
-    return (
-        Tables(
-            frozen(np.frombuffer(bytes(text), np.uint8), np.uint8),
-            frozen(np.array([row for part in numbers for row in part], np.int32), np.int32),
-            frozen(hashes, np.uint64),
-        ),
-        np.cumsum([0, *map(len, numbers)]).tolist(),
-        np.cumsum([0, *map(len, parts)]).tolist(),
-    )
-
-
-(
-    TABLES,
-    (_, _PIECES_AT, _ACCENTS_AT, _NUMBERS_END),
-    (_, _KINDS_AT, _FUNCTIONS_AT, _LIMITS_AT, _VARIANTS_AT, _NOTATIONS_AT, _HASHES_END),
-) = _tables()
-_OVERLINE = next(
-    row[2] for row in TABLES.numbers[_ACCENTS_AT:_NUMBERS_END].tolist() if row[1] and row[0] == ord("‾")
-)
-_MATHVARIANT, _LINETHICKNESS, _COLUMNALIGN, _SEPARATORS, _OPEN, _CLOSE, _NOTATION, _LINEBREAK, _WIDTH = (
-    U64(name_hash(name))
-    for name in [
-        "mathvariant", "linethickness", "columnalign", "separators", "open", "close", "notation", "linebreak",
-        "width",
-    ]
-)  # fmt: skip
-_NEWLINE, _NORMAL, _RIGHT, _LEFT = (U64(name_hash(name)) for name in ["newline", "normal", "right", "left"])
 
 # Places of a frame.
 _END, _AFTER, _MODE, _START, _CHILDREN, _PREVIOUS, _DEPTH, _CLOSERS, _MARKS, _COUNT = range(10)
@@ -295,164 +162,7 @@ def work() -> Work:
     )
 
 
-# --- bytes ---
-
-
-@step
-def exact_hash(data: Bytes, at: Int, end: Int) -> np.uint64:
-    """Of a name as it is."""
-    value = FNV
-    for k in range(at, end):
-        value = (value ^ U64(data[k])) * FNV_PRIME
-    return value
-
-
-@raw_step
-def _is_letter(byte: Int) -> bool:
-    return bool((byte | 0x20) >= 0x61 and (byte | 0x20) <= 0x7A)
-
-
-@step
-def unescape(page: Page, at: Int, end: Int, out: Bytes, to: Int, limit: Int) -> Int:
-    """Text with its entities decoded, up to so many bytes and a character."""
-    data = page.data
-    while at < end and to < limit:
-        byte = data[at]
-        if byte != 0x26:
-            out[to] = byte
-            to += 1
-            at += 1
-            continue
-        word, width, at = entity_at(data, at, end, page.keys, page.values, page.controls, page.tables)
-        for _ in range(width):
-            out[to] = np.uint8(word)
-            word >>= U64(8)
-            to += 1
-    return to
-
-
-@step
-def _collapse(out: Bytes, end: Int, keeps_edges: bool) -> Int:
-    """White space of any kind as one space, in place; none at the edges unless they are kept."""
-    to: Int = 0
-    at: Int = 0
-    is_space_before = False
-    while at < end:
-        width = space_width(out, at, end)
-        if width:
-            is_space_before = True
-            at += width
-            continue
-        if is_space_before and (to > 0 or keeps_edges):
-            out[to] = 0x20
-            to += 1
-        is_space_before = False
-        out[to] = out[at]
-        to += 1
-        at += 1
-    if is_space_before and keeps_edges:
-        out[to] = 0x20
-        to += 1
-    return to
-
-
-@step
-def _texts(page: Page, tree: Tree, node: Int, out: Bytes, limit: Int) -> Int:
-    """Of all that an element holds, one after the other."""
-    to: Int = 0
-    for k in range(node + 1, np.int64(tree.last[node])):
-        if tree.tag[k] == TEXT:
-            to = unescape(page, np.int64(tree.start[k]), np.int64(tree.end[k]), out, to, limit)
-    return to
-
-
-@step
-def _copy(out: Bytes, to: Int, data: Bytes, at: Int, end: Int) -> Int:
-    for k in range(end - at):
-        out[to + k] = data[at + k]
-    return to + (end - at)
-
-
-@raw_step
-def _put_piece(out: Bytes, to: Int, tables: Tables, piece: Int) -> Int:
-    at = np.int64(tables.numbers[_PIECES_AT + piece, 0])
-    return _copy(out, to, tables.text, at, at + np.int64(tables.numbers[_PIECES_AT + piece, 1]))
-
-
-@raw_step
-def _put_byte(out: Bytes, to: Int, byte: Int) -> Int:
-    out[to] = byte
-    return to + 1
-
-
-@step
-def _put_characters(
-    out: Bytes, to: Int, text: Bytes, end: Int, commands: Bytes, characters: NDArray[np.int32]
-) -> Int:
-    """With commands for them, and a space where one would run into a letter."""
-    at: Int = 0
-    after_command = False
-    while at < end and to < MAX_BYTES:
-        code, width = code_at(text, at)
-        row: Int = code
-        if code >= 128:
-            row = -1
-            low: Int = 128
-            high: Int = _PIECES_AT
-            while low < high:
-                middle = (low + high) >> 1
-                if characters[middle, 0] < code:
-                    low = middle + 1
-                else:
-                    high = middle
-            if low < _PIECES_AT and characters[low, 0] == code:
-                row = low
-        if row < 0:
-            to = _copy(out, to, text, at, at + width)
-            after_command = False
-        else:
-            size = np.int64(characters[row, 2])
-            flags = np.int64(characters[row, 3])
-            if size:
-                if after_command and flags & _BEGINS:
-                    to = _put_byte(out, to, 0x20)
-                first = np.int64(characters[row, 1])
-                to = _copy(out, to, commands, first, first + size)
-                after_command = flags & _ENDS != 0
-        at += width
-    return to
-
-
-@step
-def _put_in_text(out: Bytes, to: Int, text: Bytes, end: Int) -> Int:
-    r"""Of \text{}."""
-    for k in range(end):
-        byte = np.int64(text[k])
-        if byte == 0x5C:
-            continue
-        if (
-            byte == 0x25
-            or byte == 0x23
-            or byte == 0x26
-            or byte == 0x24
-            or byte == 0x5F
-            or byte == 0x7B
-            or byte == 0x7D
-        ):
-            to = _put_byte(out, to, 0x5C)
-        to = _put_byte(out, to, byte)
-        if to >= MAX_BYTES:
-            break
-    return to
-
-
-@step
-def _insert(out: Bytes, at: Int, to: Int, byte: Int) -> Int:
-    """A byte before what was written since."""
-    for k in range(to - at):
-        out[to - k] = out[to - 1 - k]
-    out[at] = byte
-    return to + 1
+# --- elements ---
 
 
 @step
@@ -461,73 +171,15 @@ def _join(frames: NDArray[np.int64], top: Int, out: Bytes, start: Int, to: Int) 
     if to == start:
         return to
     previous = frames[_PREVIOUS, top]
-    if previous >= 0 and _is_letter(np.int64(out[start])):
+    if previous >= 0 and is_letter(np.int64(out[start])):
         at = start - 1
-        while at >= previous and _is_letter(np.int64(out[at])):
+        while at >= previous and is_letter(np.int64(out[at])):
             at -= 1
         if at >= previous and at < start - 1 and out[at] == 0x5C:
-            to = _insert(out, start, to, 0x20)
+            to = insert(out, start, to, 0x20)
             start += 1
     frames[_PREVIOUS, top] = start
     return to
-
-
-@step
-def _is_base(text: Bytes, at: Int, end: Int) -> bool:
-    """Can it be given an index: one character, a command with at most one plain argument, a plain group."""
-    if at >= end:
-        return False
-    _, width = code_at(text, at)
-    if at + width == end:
-        return True
-    if text[at] == 0x5C:
-        at += 1
-        first = at
-        while at < end and _is_letter(np.int64(text[at])):
-            at += 1
-        if at == first:
-            return False
-        if at == end:
-            return True
-    if text[at] != 0x7B or text[end - 1] != 0x7D or at >= end - 1:
-        return False
-    at += 1
-    while at < end - 1 and text[at] != 0x7B and text[at] != 0x7D:
-        at += 1
-    return bool(at == end - 1)
-
-
-@step
-def _put_script(out: Bytes, to: Int, text: Bytes, at: Int, end: Int, sign: Int) -> Int:
-    """Primes stay as they are."""
-    if at == end:
-        return to
-    is_prime = sign == 0x5E
-    for k in range(at, end):
-        is_prime = is_prime and text[k] == 0x27
-    if is_prime:
-        return _copy(out, to, text, at, end)
-    return _put_group(out, to, text, at, end, sign)
-
-
-@step
-def _put_group(out: Bytes, to: Int, text: Bytes, at: Int, end: Int, sign: Int) -> Int:
-    to = _put_byte(out, to, sign)
-    to = _put_byte(out, to, 0x7B)
-    to = _copy(out, to, text, at, end)
-    return _put_byte(out, to, 0x7D)
-
-
-@step
-def _put_base(out: Bytes, to: Int, text: Bytes, at: Int, end: Int) -> Int:
-    if _is_base(text, at, end):
-        return _copy(out, to, text, at, end)
-    to = _put_byte(out, to, 0x7B)
-    to = _copy(out, to, text, at, end)
-    return _put_byte(out, to, 0x7D)
-
-
-# --- elements ---
 
 
 @step
@@ -541,12 +193,12 @@ def _kind_of(data: Bytes, at: Int, end: Int, tables: Tables) -> Int:
         if data[at - 1] == 0x3A:
             first = at
     value = hash_name(data, first, at)
-    slot = np.int64(value >> U64(32)) & (_SLOTS - 1)
-    while tables.hashes[_KINDS_AT + slot]:
+    slot = np.int64(value >> U64(32)) & (SLOTS - 1)
+    while tables.hashes[KINDS_AT + slot]:
         if tables.hashes[slot] == value:
-            return np.int64(tables.hashes[_KINDS_AT + slot])
-        slot = (slot + 1) & (_SLOTS - 1)
-    return np.int64(_ROW)
+            return np.int64(tables.hashes[KINDS_AT + slot])
+        slot = (slot + 1) & (SLOTS - 1)
+    return np.int64(ROW)
 
 
 @step
@@ -557,7 +209,7 @@ def _attribute(data: Bytes, tree: Tree, node: Int, name: np.uint64) -> tuple[Int
 @step
 def _only_character(page: Page, tree: Tree, node: Int, spare: Bytes) -> Int:
     """Of an element's text; 0 where it has none, -1 where it has more."""
-    end = _texts(page, tree, node, spare, np.int64(_MAX_LOOK))
+    end = texts(page, tree, node, spare, np.int64(_MAX_LOOK))
     at: Int = 0
     only: Int = 0
     while at < end:
@@ -587,13 +239,13 @@ def _element_at(tree: Tree, node: Int, number: Int) -> Int:
 def _matrix_of(opening: Int, closing: Int) -> Int:
     """The environment of a table between fences; -1 for any other."""
     if opening == 0x28 and closing == 0x29:
-        return np.int64(_P_PMATRIX)
+        return np.int64(P_PMATRIX)
     if opening == 0x5B and closing == 0x5D:
-        return np.int64(_P_BMATRIX)
+        return np.int64(P_BMATRIX)
     if opening == 0x7C and closing == 0x7C:
-        return np.int64(_P_VMATRIX)
+        return np.int64(P_VMATRIX)
     if opening == 0x7B and closing == 0x7D:
-        return np.int64(_P_BRACES)
+        return np.int64(P_BRACES)
     return np.int64(-1)
 
 
@@ -601,24 +253,24 @@ def _matrix_of(opening: Int, closing: Int) -> Int:
 def _fenced_table(page: Page, tree: Tree, node: Int, root: Int, work: Work) -> tuple[Int, Int]:
     """The table that a row is nothing but, between fences, and its environment; -1 where it is another."""
     first = _element_at(tree, node, 0)
-    if first < 0 or work.kinds[first - root] != _MO:
+    if first < 0 or work.kinds[first - root] != MO:
         return np.int64(-1), np.int64(-1)
     second = _element_at(tree, node, 1)
     kind = work.kinds[second - root] if second >= 0 else 0
     third = _element_at(tree, node, 2)
-    if (kind != _TABLE and kind != _GROUP) or (third >= 0 and _element_at(tree, node, 3) >= 0):
+    if (kind != TABLE and kind != GROUP) or (third >= 0 and _element_at(tree, node, 3) >= 0):
         return np.int64(-1), np.int64(-1)
     table = second
-    while work.kinds[table - root] != _TABLE:
+    while work.kinds[table - root] != TABLE:
         inner = _element_at(tree, table, 0)
         if inner < 0 or _element_at(tree, table, 1) >= 0:
             return np.int64(-1), np.int64(-1)
         table = inner
     opening = _only_character(page, tree, first, work.spare)
-    is_operator = third >= 0 and work.kinds[third - root] == _MO
+    is_operator = third >= 0 and work.kinds[third - root] == MO
     closing = _only_character(page, tree, third, work.spare) if is_operator else np.int64(0)
     if opening == 0x7B and closing == 0 and (third < 0 or is_operator):
-        return table, np.int64(_P_CASES)
+        return table, np.int64(P_CASES)
     environment = _matrix_of(opening, closing)
     return (table, environment) if environment >= 0 else (np.int64(-1), np.int64(-1))
 
@@ -627,12 +279,12 @@ def _fenced_table(page: Page, tree: Tree, node: Int, root: Int, work: Work) -> t
 def _space_of(page: Page, tree: Tree, node: Int, out: Bytes, to: Int, tables: Tables) -> Int:
     """<mspace>: in em, ex (a half), px (a sixteenth) or pt (a twelfth)."""
     data = page.data
-    at, end = _attribute(data, tree, node, _LINEBREAK)
-    if at >= 0 and exact_hash(data, at, end) == _NEWLINE:
-        to = _put_byte(out, to, 0x5C)
-        to = _put_byte(out, to, 0x5C)
-        return _put_byte(out, to, 0x20)
-    at, end = _attribute(data, tree, node, _WIDTH)
+    at, end = _attribute(data, tree, node, LINEBREAK)
+    if at >= 0 and exact_hash(data, at, end) == NEWLINE:
+        to = put_byte(out, to, 0x5C)
+        to = put_byte(out, to, 0x5C)
+        return put_byte(out, to, 0x20)
+    at, end = _attribute(data, tree, node, WIDTH)
     if at < 0:
         return to
     while at < end and is_space(data[at]):
@@ -664,10 +316,10 @@ def _space_of(page: Page, tree: Tree, node: Int, out: Bytes, to: Int, tables: Ta
         elif data[at] == 0x70 and data[at + 1] == 0x74:
             unit = 12
     if 10 * value >= 9 * unit * scale:
-        return _put_piece(out, to, tables, np.int64(_P_QUAD))
+        return put_piece(out, to, tables, np.int64(P_QUAD))
     if value > 0:
-        to = _put_byte(out, to, 0x5C)
-        to = _put_byte(out, to, 0x3B if 4 * value >= unit * scale else 0x2C)
+        to = put_byte(out, to, 0x5C)
+        to = put_byte(out, to, 0x3B if 4 * value >= unit * scale else 0x2C)
     return to
 
 
@@ -675,70 +327,70 @@ def _space_of(page: Page, tree: Tree, node: Int, out: Bytes, to: Int, tables: Ta
 def _token(page: Page, tree: Tree, node: Int, kind: Int, tables: Tables, work: Work, to: Int) -> Int:
     """<mi>, <mn>, <mo>, <mtext>, <ms>; of any other element its text."""
     data, out, spare = page.data, work.out, work.spare
-    has_elements = kind == _MTEXT and _element_at(tree, node, 0) >= 0
-    end = _texts(page, tree, node, spare, np.int64(MAX_BYTES))
-    end = _collapse(spare, end, kind == _MTEXT and not has_elements)
-    if kind == _MTEXT or kind == _MS:
-        if kind == _MTEXT and (end == 0 or (end == 1 and spare[0] == 0x20)):
+    has_elements = kind == MTEXT and _element_at(tree, node, 0) >= 0
+    end = texts(page, tree, node, spare, np.int64(MAX_BYTES))
+    end = collapse(spare, end, kind == MTEXT and not has_elements)
+    if kind == MTEXT or kind == MS:
+        if kind == MTEXT and (end == 0 or (end == 1 and spare[0] == 0x20)):
             if tree.last[node] > node + 1:
-                to = _put_byte(out, to, 0x5C)
-                to = _put_byte(out, to, 0x20)
+                to = put_byte(out, to, 0x5C)
+                to = put_byte(out, to, 0x20)
             return to
-        to = _put_piece(out, to, tables, np.int64(_P_TEXT))
-        if kind == _MS:
-            to = _put_byte(out, to, 0x22)
-        to = _put_in_text(out, to, spare, end)
-        if kind == _MS:
-            to = _put_byte(out, to, 0x22)
-        return _put_byte(out, to, 0x7D)
-    if kind != _MI and kind != _MN and kind != _MO:
-        return _put_characters(out, to, spare, end, tables.text, tables.numbers)
+        to = put_piece(out, to, tables, np.int64(P_TEXT))
+        if kind == MS:
+            to = put_byte(out, to, 0x22)
+        to = put_in_text(out, to, spare, end)
+        if kind == MS:
+            to = put_byte(out, to, 0x22)
+        return put_byte(out, to, 0x7D)
+    if kind != MI and kind != MN and kind != MO:
+        return put_characters(out, to, spare, end, tables.text, tables.numbers)
     is_word = is_ascii = True
     for k in range(end):
-        is_word = is_word and _is_letter(np.int64(spare[k]))
+        is_word = is_word and is_letter(np.int64(spare[k]))
         is_ascii = is_ascii and spare[k] < 0x80
     if (
-        kind != _MN
+        kind != MN
         and is_word
         and end > 1
-        and holds(tables.hashes[_FUNCTIONS_AT:_LIMITS_AT], exact_hash(spare, np.int64(0), end))
+        and holds(tables.hashes[FUNCTIONS_AT:LIMITS_AT], exact_hash(spare, np.int64(0), end))
     ):
-        to = _put_byte(out, to, 0x5C)
-        return _copy(out, to, spare, np.int64(0), end)
+        to = put_byte(out, to, 0x5C)
+        return copy(out, to, spare, np.int64(0), end)
     piece: Int = -1
-    if kind != _MO:
-        at, stop = _attribute(data, tree, node, _MATHVARIANT)
+    if kind != MO:
+        at, stop = _attribute(data, tree, node, MATHVARIANT)
         if at >= 0:
             value = exact_hash(data, at, stop)
-            for k in range(_VARIANTS_AT, _NOTATIONS_AT, 2):
+            for k in range(VARIANTS_AT, NOTATIONS_AT, 2):
                 if tables.hashes[k] == value:
                     piece = np.int64(tables.hashes[k + 1])
-            if value == _NORMAL and (kind == _MN or not is_ascii):
+            if value == NORMAL and (kind == MN or not is_ascii):
                 piece = -1
-    if piece < 0 and kind != _MN and is_word and end > 1:
-        piece = _P_OPERATOR
+    if piece < 0 and kind != MN and is_word and end > 1:
+        piece = P_OPERATOR
     if piece >= 0:
-        to = _put_piece(out, to, tables, piece)
-    to = _put_characters(out, to, spare, end, tables.text, tables.numbers)
+        to = put_piece(out, to, tables, piece)
+    to = put_characters(out, to, spare, end, tables.text, tables.numbers)
     if piece >= 0:
-        to = _put_byte(out, to, 0x7D)
+        to = put_byte(out, to, 0x7D)
     return to
 
 
 @raw_step
 def _is_plain(data: Bytes, tree: Tree, node: Int, kind: Int) -> bool:
     """Is it <mi>, <mn> or <mo> without attributes and of one letter or digit, which stands for itself?"""
-    if (kind != _MI and kind != _MN and kind != _MO) or tree.last[node] != node + 2:
+    if (kind != MI and kind != MN and kind != MO) or tree.last[node] != node + 2:
         return False
     if tree.tag[node + 1] != TEXT or tree.end[node + 1] - tree.start[node + 1] != 1:
         return False
     byte = np.int64(data[tree.start[node + 1]])
-    return bool(tree.end[node] - tree.start[node] == 4 and (_is_letter(byte) or 0x30 <= byte <= 0x39))
+    return bool(tree.end[node] - tree.start[node] == 4 and (is_letter(byte) or 0x30 <= byte <= 0x39))
 
 
 @step
 def _accent(tables: Tables, code: Int, is_over: Int) -> Int:
-    for k in range(_ACCENTS_AT, _NUMBERS_END):
+    for k in range(ACCENTS_AT, NUMBERS_END):
         if tables.numbers[k, 0] == code and tables.numbers[k, 1] == is_over:
             return np.int64(tables.numbers[k, 2])
     return np.int64(-1)
@@ -746,7 +398,7 @@ def _accent(tables: Tables, code: Int, is_over: Int) -> Int:
 
 @step
 def _starts_with(text: Bytes, at: Int, end: Int, tables: Tables, piece: Int, size: Int) -> bool:
-    first = np.int64(tables.numbers[_PIECES_AT + piece, 0])
+    first = np.int64(tables.numbers[PIECES_AT + piece, 0])
     if end - at < size:
         return False
     is_same = True
@@ -765,56 +417,54 @@ def _close_limits(
     mode = frames[_MODE, top]
     base, second, third = ends
     zero = np.int64(0)
-    below, below_end = (base, second) if mode != _OVER_KIND else (zero, zero)
-    above, above_end = (base, second) if mode == _OVER_KIND else (second, third)
-    if mode == _UNDER:
+    below, below_end = (base, second) if mode != OVER_KIND else (zero, zero)
+    above, above_end = (base, second) if mode == OVER_KIND else (second, third)
+    if mode == UNDER:
         above, above_end = zero, zero
-    is_operator = _starts_with(spare, zero, base, tables, np.int64(_P_OPERATOR), np.int64(13))
+    is_operator = _starts_with(spare, zero, base, tables, np.int64(P_OPERATOR), np.int64(13))
     if is_operator or (
-        base > 0
-        and base <= 16
-        and holds(tables.hashes[_LIMITS_AT:_VARIANTS_AT], exact_hash(spare, zero, base))
+        base > 0 and base <= 16 and holds(tables.hashes[LIMITS_AT:VARIANTS_AT], exact_hash(spare, zero, base))
     ):
-        to = _put_base(out, to, spare, zero, base)
-        to = _put_script(out, to, spare, below, below_end, np.int64(0x5F))
-        return _put_script(out, to, spare, above, above_end, np.int64(0x5E))
-    has_brace = _starts_with(
-        spare, zero, base, tables, np.int64(_P_UNDERBRACE), np.int64(11)
-    ) or _starts_with(spare, zero, base, tables, np.int64(_P_OVERBRACE), np.int64(10))
+        to = put_base(out, to, spare, zero, base)
+        to = put_script(out, to, spare, below, below_end, np.int64(0x5F))
+        return put_script(out, to, spare, above, above_end, np.int64(0x5E))
+    has_brace = _starts_with(spare, zero, base, tables, np.int64(P_UNDERBRACE), np.int64(11)) or _starts_with(
+        spare, zero, base, tables, np.int64(P_OVERBRACE), np.int64(10)
+    )
     under: Int = -1
     over: Int = -1
-    if mode != _OVER_KIND:
+    if mode != OVER_KIND:
         under = _accent(tables, frames[_CODE_1, top], np.int64(0))
-    if mode != _UNDER:
+    if mode != UNDER:
         code = frames[_CODE_LAST, top]
         over = _accent(tables, code, np.int64(1))
         if code == 0xAF or code == 0x304:  # a bar over more than one character
             first = frames[_FIRST_CHILD, top]
             if first >= 0 and _only_character(page, tree, first, out[ROOM - 2 * _MAX_LOOK :]) < 0:
-                over = _OVERLINE
+                over = OVERLINE
     if over >= 0:
-        to = _put_piece(out, to, tables, over)
+        to = put_piece(out, to, tables, over)
     elif above_end > above and not has_brace:
-        to = _put_piece(out, to, tables, np.int64(_P_OVERSET))
-        to = _copy(out, to, spare, above, above_end)
-        to = _put_byte(out, to, 0x7D)
-        to = _put_byte(out, to, 0x7B)
+        to = put_piece(out, to, tables, np.int64(P_OVERSET))
+        to = copy(out, to, spare, above, above_end)
+        to = put_byte(out, to, 0x7D)
+        to = put_byte(out, to, 0x7B)
     if under >= 0:
-        to = _put_piece(out, to, tables, under)
+        to = put_piece(out, to, tables, under)
     elif below_end > below and not has_brace:
-        to = _put_piece(out, to, tables, np.int64(_P_UNDERSET))
-        to = _copy(out, to, spare, below, below_end)
-        to = _put_byte(out, to, 0x7D)
-        to = _put_byte(out, to, 0x7B)
-    to = _copy(out, to, spare, zero, base)
+        to = put_piece(out, to, tables, np.int64(P_UNDERSET))
+        to = copy(out, to, spare, below, below_end)
+        to = put_byte(out, to, 0x7D)
+        to = put_byte(out, to, 0x7B)
+    to = copy(out, to, spare, zero, base)
     if under >= 0 or (below_end > below and not has_brace):
-        to = _put_byte(out, to, 0x7D)
+        to = put_byte(out, to, 0x7D)
     elif below_end > below:
-        to = _put_group(out, to, spare, below, below_end, np.int64(0x5F))
+        to = put_group(out, to, spare, below, below_end, np.int64(0x5F))
     if over >= 0 or (above_end > above and not has_brace):
-        to = _put_byte(out, to, 0x7D)
+        to = put_byte(out, to, 0x7D)
     elif above_end > above:
-        to = _put_group(out, to, spare, above, above_end, np.int64(0x5E))
+        to = put_group(out, to, spare, above, above_end, np.int64(0x5E))
     return to
 
 
@@ -836,20 +486,20 @@ def _close_scripts(top: Int, marks: Int, tables: Tables, work: Work, size: Int) 
     # -- behind: the base grows, to the left where a brace opens before it
     begin = start + divide // 2
     end = (work.marks[first + 1] & _PLACE) - start if children > 1 else size
-    to = _copy(out, begin, spare, np.int64(0), end)
+    to = copy(out, begin, spare, np.int64(0), end)
     k = 1
     while k < divide:
-        if not _is_base(out, begin, to):
+        if not is_base(out, begin, to):
             begin -= 1
             out[begin] = 0x7B
-            to = _put_byte(out, to, 0x7D)
+            to = put_byte(out, to, 0x7D)
         for sign in (0x5F, 0x5E):
             if k < divide:
                 at = (work.marks[first + k] & _PLACE) - start
                 end = (work.marks[first + k + 1] & _PLACE) - start if k + 1 < children else size
-                to = _put_script(out, to, spare, at, end, np.int64(sign))
+                to = put_script(out, to, spare, at, end, np.int64(sign))
             k += 1
-    to = _copy(out, start, out, begin, to)
+    to = copy(out, start, out, begin, to)
     # -- before: written behind it, and then moved
     base_end = to
     count = 0
@@ -857,8 +507,8 @@ def _close_scripts(top: Int, marks: Int, tables: Tables, work: Work, size: Int) 
         count += work.marks[first + k] >= 0
     pair = (count + 1) // 2 - 1
     while pair >= 0:
-        to = _put_byte(out, to, 0x7B)
-        to = _put_byte(out, to, 0x7D)
+        to = put_byte(out, to, 0x7B)
+        to = put_byte(out, to, 0x7D)
         number = 0
         for k in range(divide, children):
             if work.marks[first + k] < 0:
@@ -866,13 +516,13 @@ def _close_scripts(top: Int, marks: Int, tables: Tables, work: Work, size: Int) 
             if number // 2 == pair:
                 at = work.marks[first + k] - start
                 end = (work.marks[first + k + 1] & _PLACE) - start if k + 1 < children else size
-                to = _put_script(out, to, spare, at, end, np.int64(0x5E if number & 1 else 0x5F))
+                to = put_script(out, to, spare, at, end, np.int64(0x5E if number & 1 else 0x5F))
             number += 1
         pair -= 1
     if to > base_end:
-        size = _copy(spare, np.int64(0), out, start, to)
-        moved = _copy(out, start, spare, base_end - start, size)
-        _copy(out, moved, spare, np.int64(0), base_end - start)
+        size = copy(spare, np.int64(0), out, start, to)
+        moved = copy(out, start, spare, base_end - start, size)
+        copy(out, moved, spare, np.int64(0), base_end - start)
     return to
 
 
@@ -882,48 +532,48 @@ def _close(page: Page, tree: Tree, top: Int, marks: Int, tables: Tables, work: W
     frames, out, spare = work.frames, work.out, work.spare
     mode, children = frames[_MODE, top], frames[_CHILDREN, top]
     start = frames[_START, top]
-    if mode == _FRACTION:
+    if mode == FRACTION:
         if children == 0 or children == 1:
             if frames[_EXTRA, top]:
-                to = _put_piece(out, to, tables, np.int64(_P_ATOP))
+                to = put_piece(out, to, tables, np.int64(P_ATOP))
             else:
-                to = _put_byte(out, to, 0x7D)
-                to = _put_byte(out, to, 0x7B)
-        to = _put_byte(out, to, 0x7D)
-    elif mode == _TABLE:
-        to = _put_piece(out, to, tables, np.int64(_P_END))
-        to = _put_piece(out, to, tables, frames[_EXTRA, top])
-        to = _put_byte(out, to, 0x7D)
-    elif mode == _FENCED:
+                to = put_byte(out, to, 0x7D)
+                to = put_byte(out, to, 0x7B)
+        to = put_byte(out, to, 0x7D)
+    elif mode == TABLE:
+        to = put_piece(out, to, tables, np.int64(P_END))
+        to = put_piece(out, to, tables, frames[_EXTRA, top])
+        to = put_byte(out, to, 0x7D)
+    elif mode == FENCED:
         first = to
-        at, end = _attribute(page.data, tree, frames[_NODE, top], _CLOSE)
+        at, end = _attribute(page.data, tree, frames[_NODE, top], CLOSE)
         spare[0] = 0x29
         size = np.int64(1) if at < 0 else unescape(page, at, end, spare, np.int64(0), np.int64(MAX_BYTES))
-        to = _put_characters(out, to, spare, size, tables.text, tables.numbers)
+        to = put_characters(out, to, spare, size, tables.text, tables.numbers)
         to = _join(frames, top, out, first, to)
-    elif mode == _MULTI:
-        size = _copy(spare, np.int64(0), out, start, to)
+    elif mode == MULTI:
+        size = copy(spare, np.int64(0), out, start, to)
         to = _close_scripts(top, marks, tables, work, size)
-    elif mode >= _ROOT and mode <= _UNDEROVER:
-        size = _copy(spare, np.int64(0), out, start, to)
+    elif mode >= ROOT and mode <= UNDEROVER:
+        size = copy(spare, np.int64(0), out, start, to)
         first = frames[_MARKS, top]
         base = work.marks[first + 1] - start if marks > first + 1 else size
         second = work.marks[first + 2] - start if marks > first + 2 else size
-        if mode >= _UNDER:
+        if mode >= UNDER:
             return _close_limits(page, tree, top, tables, work, (base, second, size))
         to = start
-        if mode == _ROOT:
-            to = _put_piece(out, to, tables, np.int64(_P_ROOT))
-            to = _copy(out, to, spare, base, size)
-            to = _put_byte(out, to, 0x5D)
-            to = _put_byte(out, to, 0x7B)
-            to = _copy(out, to, spare, np.int64(0), base)
-            return _put_byte(out, to, 0x7D)
-        to = _put_base(out, to, spare, np.int64(0), base)
-        to = _put_script(out, to, spare, base, second, np.int64(0x5E if mode == _SUP else 0x5F))
-        to = _put_script(out, to, spare, second, size, np.int64(0x5E))
+        if mode == ROOT:
+            to = put_piece(out, to, tables, np.int64(P_ROOT))
+            to = copy(out, to, spare, base, size)
+            to = put_byte(out, to, 0x5D)
+            to = put_byte(out, to, 0x7B)
+            to = copy(out, to, spare, np.int64(0), base)
+            return put_byte(out, to, 0x7D)
+        to = put_base(out, to, spare, np.int64(0), base)
+        to = put_script(out, to, spare, base, second, np.int64(0x5E if mode == SUP else 0x5F))
+        to = put_script(out, to, spare, second, size, np.int64(0x5E))
     for _ in range(frames[_CLOSERS, top]):
-        to = _put_byte(out, to, 0x7D)
+        to = put_byte(out, to, 0x7D)
     return to
 
 
@@ -951,9 +601,9 @@ def write_latex(page: Page, tree: Tree, root: Int, tables: Tables, work: Work) -
             mode = frames[_MODE, top]
             if position >= frames[_END, top]:
                 start = frames[_START, top]
-                if mode == _ROW or mode == _TR:  # a call takes as long as the rest of a small formula
+                if mode == ROW or mode == TR:  # a call takes as long as the rest of a small formula
                     for _ in range(frames[_CLOSERS, top]):
-                        to = _put_byte(out, to, 0x7D)
+                        to = put_byte(out, to, 0x7D)
                 else:
                     to = _close(page, tree, top, marks, tables, work, to)
                 position, marks = frames[_AFTER, top], frames[_MARKS, top]
@@ -963,13 +613,13 @@ def write_latex(page: Page, tree: Tree, root: Int, tables: Tables, work: Work) -
                 to = _end_child(frames, top, out, start, to)
                 continue
             if tag[position] == TEXT:
-                if mode == _ROW:
+                if mode == ROW:
                     start = to
                     size = unescape(
                         page, np.int64(tree.start[position]), np.int64(tree.end[position]), spare,
                         np.int64(0), np.int64(MAX_BYTES),
                     )  # fmt: skip
-                    to = _put_characters(out, to, spare, _strip(spare, size), tables.text, tables.numbers)
+                    to = put_characters(out, to, spare, strip(spare, size), tables.text, tables.numbers)
                     to = _join(frames, top, out, start, to)
                 position += 1
                 continue
@@ -977,56 +627,56 @@ def write_latex(page: Page, tree: Tree, root: Int, tables: Tables, work: Work) -
             node, after = position, np.int64(last[position])
             depth = frames[_DEPTH, top] + 1
             number = frames[_CHILDREN, top]
-            if mode == _FRACTION:
+            if mode == FRACTION:
                 if number == 1:
                     if frames[_EXTRA, top]:
-                        to = _put_piece(out, to, tables, np.int64(_P_ATOP))
+                        to = put_piece(out, to, tables, np.int64(P_ATOP))
                     else:
-                        to = _put_byte(out, to, 0x7D)
-                        to = _put_byte(out, to, 0x7B)
-            elif mode == _TABLE:
+                        to = put_byte(out, to, 0x7D)
+                        to = put_byte(out, to, 0x7B)
+            elif mode == TABLE:
                 if number:
-                    to = _put_piece(out, to, tables, np.int64(_P_NEWLINE))
+                    to = put_piece(out, to, tables, np.int64(P_NEWLINE))
                 kind = kinds[node - root]
-                if kind == _TR or kind == _LABELED:
+                if kind == TR or kind == LABELED:
                     top += 1
-                    frames[_MODE, top], frames[_END, top], frames[_AFTER, top] = _TR, after, after
+                    frames[_MODE, top], frames[_END, top], frames[_AFTER, top] = TR, after, after
                     frames[_START, top], frames[_PREVIOUS, top], frames[_COUNT, top] = to, -1, _ALL
-                    frames[_CHILDREN, top] = -1 if kind == _LABELED else 0
+                    frames[_CHILDREN, top] = -1 if kind == LABELED else 0
                     frames[_DEPTH, top], frames[_CLOSERS, top], frames[_MARKS, top] = depth, 0, marks
                     position += 1
                     continue
                 depth += 1
-            elif mode == _TR:
+            elif mode == TR:
                 if number < 0:  # the label of a row
                     frames[_CHILDREN, top] = 0
                     position = after
                     continue
                 if number:
-                    to = _put_byte(out, to, 0x20)
-                    to = _put_byte(out, to, 0x26)
-                    to = _put_byte(out, to, 0x20)
-            elif mode == _FENCED:
+                    to = put_byte(out, to, 0x20)
+                    to = put_byte(out, to, 0x26)
+                    to = put_byte(out, to, 0x20)
+            elif mode == FENCED:
                 if number and frames[_EXTRA, top]:
                     start = to
                     place = frames[_MARKS, top] + min(number, frames[_EXTRA, top]) - 1
                     size = put_code(spare, np.int64(0), places[place])
-                    to = _put_characters(out, to, spare, size, tables.text, tables.numbers)
-                    to = _put_byte(out, to, 0x20)
+                    to = put_characters(out, to, spare, size, tables.text, tables.numbers)
+                    to = put_byte(out, to, 0x20)
                     to = _join(frames, top, out, start, to)
-            elif mode == _MULTI:
+            elif mode == MULTI:
                 if marks - frames[_MARKS, top] > MAX_SCRIPTS:
                     return np.int64(-1)
-                places[marks] = to | (_BEFORE if number and kinds[node - root] == _PRESCRIPTS else 0)
+                places[marks] = to | (_BEFORE if number and kinds[node - root] == PRESCRIPTS else 0)
                 marks += 1
-            elif mode >= _ROOT and mode <= _UNDEROVER:
+            elif mode >= ROOT and mode <= UNDEROVER:
                 if number < frames[_COUNT, top]:
                     places[marks] = to
                     marks += 1
-                if mode >= _UNDER:
+                if mode >= UNDER:
                     kind = kinds[node - root]
                     code: Int = 0
-                    if kind == _MO or kind == _MI or kind == _MTEXT:
+                    if kind == MO or kind == MI or kind == MTEXT:
                         code = _only_character(page, tree, node, spare)
                     if number == 0:
                         frames[_FIRST_CHILD, top] = node
@@ -1038,22 +688,22 @@ def write_latex(page: Page, tree: Tree, root: Int, tables: Tables, work: Work) -
         start = to
         position = after
         kind = np.int64(kinds[node - root])
-        while kind == _FIRST and depth <= MAX_DEPTH:
+        while kind == FIRST and depth <= MAX_DEPTH:
             node = _element_at(tree, node, np.int64(0))
             if node < 0:
                 break
             depth += 1
             kind = np.int64(kinds[node - root])
         is_leaf = True
-        if node < 0 or (depth <= MAX_DEPTH and (kind == _NOTHING or kind == _PRESCRIPTS)):
+        if node < 0 or (depth <= MAX_DEPTH and (kind == NOTHING or kind == PRESCRIPTS)):
             pass
         elif depth > MAX_DEPTH:
-            to = _token(page, tree, node, np.int64(_ROW), tables, work, to)
+            to = _token(page, tree, node, np.int64(ROW), tables, work, to)
         elif _is_plain(data, tree, node, kind):  # most tokens; a call takes as long as all of it
-            to = _put_byte(out, to, np.int64(data[tree.start[node + 1]]))
-        elif kind <= _MS and kind >= _MI:
+            to = put_byte(out, to, np.int64(data[tree.start[node + 1]]))
+        elif kind <= MS and kind >= MI:
             to = _token(page, tree, node, kind, tables, work, to)
-        elif kind == _SPACE:
+        elif kind == SPACE:
             to = _space_of(page, tree, node, out, to, tables)
         else:
             is_leaf = False
@@ -1070,43 +720,43 @@ def write_latex(page: Page, tree: Tree, root: Int, tables: Tables, work: Work) -
         frames[_CODE_1, top], frames[_CODE_LAST, top], frames[_FIRST_CHILD, top] = 0, 0, -1
         position = node + 1
         table: Int = -1
-        environment: Int = _P_MATRIX
-        if kind == _FRACTION:
+        environment: Int = P_MATRIX
+        if kind == FRACTION:
             frames[_COUNT, top] = 2
-            at, end = _attribute(data, tree, node, _LINETHICKNESS)
+            at, end = _attribute(data, tree, node, LINETHICKNESS)
             frames[_EXTRA, top] = at >= 0 and _is_zero(data, at, end)
             if frames[_EXTRA, top]:
-                to = _put_byte(out, to, 0x7B)
+                to = put_byte(out, to, 0x7B)
             else:
-                to = _put_piece(out, to, tables, np.int64(_P_FRAC))
-        elif kind >= _ROOT and kind <= _UNDEROVER:
-            frames[_COUNT, top] = 3 if kind == _SUBSUP or kind == _UNDEROVER else 2
-        elif kind == _MULTI:
+                to = put_piece(out, to, tables, np.int64(P_FRAC))
+        elif kind >= ROOT and kind <= UNDEROVER:
+            frames[_COUNT, top] = 3 if kind == SUBSUP or kind == UNDEROVER else 2
+        elif kind == MULTI:
             frames[_COUNT, top] = _ALL
-        elif kind == _TABLE:
+        elif kind == TABLE:
             table = node
-            at, end = _attribute(data, tree, node, _COLUMNALIGN)
+            at, end = _attribute(data, tree, node, COLUMNALIGN)
             if at >= 0 and _is_right_left(data, at, end):
-                environment = _P_ALIGNED
-        elif kind == _FENCED:
+                environment = P_ALIGNED
+        elif kind == FENCED:
             table, environment, to = _open_fenced(page, tree, node, root, tables, work, top, marks, to)
             marks += frames[_EXTRA, top] if table < 0 else 0
         else:
-            if kind == _SQRT or kind == _PHANTOM:
-                to = _put_piece(out, to, tables, np.int64(_P_SQRT if kind == _SQRT else _P_PHANTOM))
+            if kind == SQRT or kind == PHANTOM:
+                to = put_piece(out, to, tables, np.int64(P_SQRT if kind == SQRT else P_PHANTOM))
                 frames[_CLOSERS, top] = 1
-            elif kind == _ENCLOSED:
+            elif kind == ENCLOSED:
                 to = _open_enclosed(page, tree, node, tables, work, top, marks, to)
-            kind = np.int64(_ROW)
+            kind = np.int64(ROW)
             table, environment = _fenced_table(page, tree, node, root, work)
         frames[_MODE, top] = kind
         if table >= 0:
-            frames[_MODE, top], frames[_END, top], frames[_COUNT, top] = _TABLE, last[table], _ALL
+            frames[_MODE, top], frames[_END, top], frames[_COUNT, top] = TABLE, last[table], _ALL
             frames[_EXTRA, top] = environment
-            to = _put_piece(out, to, tables, np.int64(_P_BEGIN))
-            to = _put_piece(out, to, tables, environment)
-            to = _put_byte(out, to, 0x7D)
-            to = _put_byte(out, to, 0x20)
+            to = put_piece(out, to, tables, np.int64(P_BEGIN))
+            to = put_piece(out, to, tables, environment)
+            to = put_byte(out, to, 0x7D)
+            to = put_byte(out, to, 0x20)
             position = table + 1
 
 
@@ -1119,23 +769,6 @@ def _end_child(frames: NDArray[np.int64], top: Int, out: Bytes, start: Int, to: 
         frames[_PREVIOUS, top] = start if to > start else -1
     frames[_CHILDREN, top] += 1
     return to
-
-
-@step
-def _strip(text: Bytes, end: Int) -> Int:
-    """Without white space at either end, in place."""
-    first: Int = 0
-    while first < end:
-        width = space_width(text, first, end)
-        if width == 0:
-            break
-        first += width
-    behind = at = first
-    while at < end:
-        width = space_width(text, at, end)
-        at += max(width, np.int64(1))
-        behind = behind if width else at
-    return _copy(text, np.int64(0), text, first, behind)
 
 
 @step
@@ -1160,13 +793,13 @@ def _is_zero(data: Bytes, at: Int, end: Int) -> bool:
 @step
 def _is_right_left(data: Bytes, at: Int, end: Int) -> bool:
     """Columns of `columnalign`: the first two."""
-    if end - at < 10 or exact_hash(data, at, at + 5) != _RIGHT:
+    if end - at < 10 or exact_hash(data, at, at + 5) != RIGHT:
         return False
     at += 5
     first = at
     while at < end and is_space(data[at]):
         at += 1
-    return bool(at > first and end - at >= 4 and exact_hash(data, at, at + 4) == _LEFT)
+    return bool(at > first and end - at >= 4 and exact_hash(data, at, at + 4) == LEFT)
 
 
 @step
@@ -1184,23 +817,23 @@ def _open_fenced(
     """<mfenced>: the table and the environment that it is, or -1 and what opens it, written."""
     data, out, spare = page.data, work.out, work.spare
     zero = np.int64(0)
-    at, end = _attribute(data, tree, node, _CLOSE)
+    at, end = _attribute(data, tree, node, CLOSE)
     spare[0] = 0x29
     size = np.int64(1) if at < 0 else unescape(page, at, end, spare, zero, np.int64(MAX_BYTES))
     closing = np.int64(spare[0]) if size == 1 else zero
-    at, end = _attribute(data, tree, node, _OPEN)
+    at, end = _attribute(data, tree, node, OPEN)
     spare[0] = 0x28
     size = np.int64(1) if at < 0 else unescape(page, at, end, spare, zero, np.int64(MAX_BYTES))
     opening = np.int64(spare[0]) if size == 1 else zero
     only = _element_at(tree, node, zero)
-    if only >= 0 and work.kinds[only - root] == _TABLE and _element_at(tree, node, np.int64(1)) < 0:
+    if only >= 0 and work.kinds[only - root] == TABLE and _element_at(tree, node, np.int64(1)) < 0:
         environment = _matrix_of(opening, closing)
         if environment >= 0:
             return only, environment, to
     first = to
-    to = _put_characters(out, to, spare, size, tables.text, tables.numbers)
+    to = put_characters(out, to, spare, size, tables.text, tables.numbers)
     to = _join(work.frames, top, out, first, to)
-    at, end = _attribute(data, tree, node, _SEPARATORS)
+    at, end = _attribute(data, tree, node, SEPARATORS)
     spare[0] = 0x2C
     size = np.int64(1) if at < 0 else unescape(page, at, end, spare, zero, np.int64(_MAX_LOOK))
     at, count = zero, zero
@@ -1220,7 +853,7 @@ def _open_enclosed(
 ) -> Int:
     """<menclose>: the last notation is the outermost."""
     data = page.data
-    at, end = _attribute(data, tree, node, _NOTATION)
+    at, end = _attribute(data, tree, node, NOTATION)
     count: Int = 0
     while at >= 0 and at < end and count < _MAX_NOTATIONS:
         while at < end and is_space(data[at]):
@@ -1229,11 +862,11 @@ def _open_enclosed(
         while at < end and not is_space(data[at]):
             at += 1
         value = exact_hash(data, first, at)
-        for k in range(_NOTATIONS_AT, _HASHES_END, 2):
+        for k in range(NOTATIONS_AT, HASHES_END, 2):
             if tables.hashes[k] == value and at > first:
                 work.marks[marks + count] = np.int64(tables.hashes[k + 1])
                 count += 1
     for k in range(count):
-        to = _put_piece(work.out, to, tables, work.marks[marks + count - 1 - k])
+        to = put_piece(work.out, to, tables, work.marks[marks + count - 1 - k])
     work.frames[_CLOSERS, top] = count
     return to
