@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import gc
 import importlib
 import json
 import os
@@ -34,7 +33,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-from tokmill.engines.own_process import ONE_THREAD, has_one_thread, spare_collector
+from tokmill.engines.own_process import ONE_THREAD, collector_at_rest, has_one_thread, spare_collector
 
 # How long a worker may take to break off what it does: a kernel hears nothing before it returns.
 GRACE_SECONDS = 3.0
@@ -198,7 +197,8 @@ def _close_others(kept: int) -> None:
 
 def serve_at(descriptor: int) -> NoReturn:
     spare_collector()
-    _named(_WORK)
+    with collector_at_rest():
+        _named(_WORK)
     serve(socket.socket(fileno=descriptor))
 
 
@@ -216,9 +216,9 @@ def serve(control: socket.socket) -> NoReturn:
             break
         wanted = json.loads(message)
         if "load" in wanted:
-            with contextlib.suppress(BaseException):  # the task that needs it says what is missing
+            # what was loaded is not looked through again, and so not copied, in each worker
+            with contextlib.suppress(BaseException), collector_at_rest():  # the task says what is missing
                 _named(wanted["load"])(*wanted["arguments"])
-            gc.freeze()  # what was loaded is not looked through again, and so not copied, in each worker
             with contextlib.suppress(OSError):  # the driver is gone, and the next message says so
                 control.send(b"l")
         for descriptor in descriptors:

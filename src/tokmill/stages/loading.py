@@ -2,7 +2,7 @@
 
     load_common ─┬─ kernels    of records and cleaning, compiled and kept: 0.3 CPU seconds
                  └─ tables     of characters and languages: 0.15
-    load_pages   ─── kernels   of web pages, posts and the like: 0.2
+    load_pages   ─── kernels   of web pages, posts and the like: 0.2; their readers
     load_rest    ─┬─ kernels   of all other steps: 0.25
                   ├─ tables    of words and sentences: 0.15
                   └─ tokenizer that is not to be trained: 0.45 for gpt2
@@ -22,6 +22,7 @@ from tokmill.duplicates.shingling import boundary_kinds, unit_kinds, word_table
 from tokmill.engines.processes import Load, Prepare
 from tokmill.kernels.warm import load_kept
 from tokmill.kernels.wordclasses import class_table, fold_table
+from tokmill.sources.readers import load_reader
 from tokmill.storage.lean import spare_pandas
 from tokmill.tokenizers.fast import LibraryTokenizer
 from tokmill.tokenizers.load import pinned_tokenizer
@@ -42,9 +43,9 @@ def prepare_for(steps: Sequence[Step]) -> Prepare:
         for step in steps
         if step.kind == "tokenizer" and step.extra is not None
     ]
-    has_pages = any(step.kind == "ingest" and step.options.reading.format != "records" for step in steps)
+    formats = {step.options.reading.format for step in steps if step.kind == "ingest"} - {"records"}
     return Prepare(
-        [Load(LOADED_FIRST), *([Load(_name(load_pages))] if has_pages else [])],
+        [Load(LOADED_FIRST), *([Load(_name(load_pages), sorted(formats))] if formats else [])],
         [Load(_name(load_rest), pinned)],
     )
 
@@ -58,8 +59,8 @@ def load_common() -> None:
     _try([lambda: load_kept(lambda module: module in _FIRST), *_FIRST_TABLES])
 
 
-def load_pages() -> None:
-    _try([load_kept])
+def load_pages(*formats: str) -> None:
+    _try([load_kept, *(functools.partial(load_reader, format) for format in formats)])
 
 
 def load_rest(*pinned: tuple[str, str, str | None]) -> None:
