@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import structs
 
-from tokmill.artifacts.manifest import Json, config_of
+from tokmill.artifacts.manifest import Json, available_cores, config_of
 from tokmill.artifacts.plugins import Plugin, find_plugin
 from tokmill.artifacts.snapshot import wrong_shard
 from tokmill.artifacts.step import Step, open_artifact
@@ -71,6 +71,8 @@ from tokmill.stages.ingest.stage import INPUT_STATS
 from tokmill.storage.location import InputFile, file_sha256, find_files, local_path
 
 CODE = "code"
+
+_HASHING = 8  # threads
 
 _LOG = logging.getLogger("tokmill.pipeline")
 
@@ -353,7 +355,8 @@ def _input_digests(files: list[InputFile], directory: Path) -> dict[str, str]:
     """sha256 by name; a file whose size and time are those of the last run keeps its recorded one."""
     known = input_stats(directory)
     fresh = [file for file in files if known.get(file.name, [])[:2] != [file.bytes, file.modified_ns]]
-    with ThreadPoolExecutor(2) as pool:  # hashing releases the GIL; two are enough to keep a disk busy
+    # hashing releases the GIL; two are enough to keep a disk busy, and more where memory holds the files
+    with ThreadPoolExecutor(min(max(available_cores(), 2), _HASHING)) as pool:
         hashed = dict(
             zip((file.name for file in fresh), pool.map(lambda f: file_sha256(f.path), fresh), strict=True)
         )
