@@ -146,3 +146,16 @@ def test_an_unknown_suffix_is_an_error_that_lists_the_known_ones(tmp_path, name,
         assert {".jsonl", ".parquet", ".txt", ".gz", ".zst"} <= known
         assert verb == "writer" or known == {part for name in SUFFIXES for part in re.findall(r"\.\w+", name)}
     assert not path.exists()
+
+
+def test_a_file_is_peeked_at_once_and_again_when_it_is_another(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a"}\n')
+    first = peek(path, max_record_bytes=100)
+    first.keys.append("what its caller does with it")
+    assert peek(path, max_record_bytes=100).keys == ["text"]
+    path.write_text('{"body": "a"}\n{"more": 1}\n')
+    assert peek(path, max_record_bytes=100).keys == ["body", "more"]
+    path.unlink()
+    with pytest.raises(InputError, match=r"a\.jsonl"):
+        peek(path, max_record_bytes=100)
