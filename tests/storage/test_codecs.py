@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.scratch import BOM, QUICK, blocks_of, collect, write_as
-from tokmill.errors import InputError
+from tokmill.errors import InputError, StorageError
 from tokmill.storage.codecs import SUFFIXES, packed_spans, peek, read_batches, split_file, write_table
 from tokmill.storage.records import WHOLE, BadRecord, Kind, Span, Wanted
 
@@ -157,5 +157,5 @@ def test_a_file_is_peeked_at_once_and_again_when_it_is_another(tmp_path: Path) -
     path.write_text('{"body": "a"}\n{"more": 1}\n')
     assert peek(path, max_record_bytes=100).keys == ["body", "more"]
     path.unlink()
-    with pytest.raises(InputError, match=r"a\.jsonl"):
+    with pytest.raises(StorageError, match=r"a\.jsonl"):
         peek(path, max_record_bytes=100)
