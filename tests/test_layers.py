@@ -86,6 +86,7 @@ BY_NAME = {
     "cli": "verbs of the command line",
     "kernels.warm": "the kernels of its own folder, all or those of some modules",
     "reference.python_names": "the public face, to tell of its names",
+    "sources.readers": "the reader of a source's format",
     "stages.dedup.stage": "the methods that the recipe's section names",
 }
 

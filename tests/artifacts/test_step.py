@@ -21,6 +21,7 @@ from tokmill.artifacts.manifest import (
 )
 from tokmill.artifacts.step import (
     Artifact,
+    Evidence,
     Task,
     TaskOptions,
     begin,
@@ -150,6 +151,23 @@ def test_a_file_that_nobody_wrote_to_after_the_manifest_is_not_read_unless_all_i
     os.utime(path, ns=(before, before))  # as a disk damages it
     assert list(usable_receipts(artifact.directory, fingerprints(artifact))) == [first, second, last]
     assert list(usable_receipts(artifact.directory, fingerprints(artifact), verify=True)) == [first, last]
+
+
+def test_of_what_this_run_wrote_in_the_pass_of_another_step_only_the_size_is_looked_at(
+    directory: Path,
+) -> None:
+    begin(directory)
+    former = perform(directory, "a")
+    begin(directory)  # the run
+    before = {former.fingerprint}
+    latter = [perform(directory, key) for key in "bc"]
+    for receipt in (former, latter[0]):
+        path = directory / receipt.files[0].path
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+    (directory / latter[1].files[0].path).write_bytes(b"")
+    wanted = [receipt.fingerprint for receipt in (former, *latter)]
+    assert list(Evidence(directory, before=before).usable(wanted)) == [latter[0].fingerprint]
+    assert list(Evidence(directory).usable(wanted)) == [], "where nobody says what was there before"
 
 
 def test_the_quick_look_sees_missing_files_and_other_sizes(artifact: Artifact) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.scratch import BOM, QUICK, blocks_of, collect, write_as
-from tokmill.errors import InputError
+from tokmill.errors import InputError, StorageError
 from tokmill.storage.codecs import SUFFIXES, packed_spans, peek, read_batches, split_file, write_table
 from tokmill.storage.records import WHOLE, BadRecord, Kind, Span, Wanted
 
@@ -146,3 +146,16 @@ def test_an_unknown_suffix_is_an_error_that_lists_the_known_ones(tmp_path, name,
         assert {".jsonl", ".parquet", ".txt", ".gz", ".zst"} <= known
         assert verb == "writer" or known == {part for name in SUFFIXES for part in re.findall(r"\.\w+", name)}
     assert not path.exists()
+
+
+def test_a_file_is_peeked_at_once_and_again_when_it_is_another(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a"}\n')
+    first = peek(path, max_record_bytes=100)
+    first.keys.append("what its caller does with it")
+    assert peek(path, max_record_bytes=100).keys == ["text"]
+    path.write_text('{"body": "a"}\n{"more": 1}\n')
+    assert peek(path, max_record_bytes=100).keys == ["body", "more"]
+    path.unlink()
+    with pytest.raises(StorageError, match=r"a\.jsonl"):
+        peek(path, max_record_bytes=100)

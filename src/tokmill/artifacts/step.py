@@ -34,7 +34,7 @@ from __future__ import annotations
 import contextlib
 import random
 import shutil
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
@@ -139,15 +139,23 @@ def remove_leftovers(directory: Path) -> None:
             remove_file(path)
 
 
+# When a receipt vouches for its files since, that a task of this very run has written: always.
+_ALWAYS = 1 << 63
+
+
 class Evidence:
     """Receipts of earlier work in a directory, finished or killed, as they are now. `verify`: their files are
-    read, all of them."""
+    read, all of them. `before`: fingerprints of those that were there when this run began; who wrote the
+    others, in the pass of another step, is believed like every task of the run."""
 
-    def __init__(self, directory: Path, *, verify: bool = False) -> None:
+    def __init__(
+        self, directory: Path, *, verify: bool = False, before: Container[str] | None = None
+    ) -> None:
         self._directory = directory
         self._found: dict[str, list[tuple[Receipt, int]]] = {}  # and since when it vouches for its files
         for receipt in load_receipts(directory):
-            self.add(receipt)
+            is_new = before is not None and receipt.fingerprint not in before
+            self.add(receipt, _ALWAYS if is_new else 0)
         stale = directory / STALE_MANIFEST
         if stale.is_file():
             with contextlib.suppress(TokmillError):  # damaged evidence is no evidence: the tasks run again

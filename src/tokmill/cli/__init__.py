@@ -19,7 +19,7 @@ import click
 
 from tokmill import read_verbs
 from tokmill.cli.output import add_output_options, begin_log, guard_streams
-from tokmill.engines.own_process import spare_collector, spare_threads
+from tokmill.engines.own_process import collector_at_rest, spare_collector, spare_threads
 from tokmill.errors import TokmillError
 
 _TITLES = (
@@ -100,7 +100,8 @@ class _Verbs(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in _VERBS:
             return None
-        command: click.Command = getattr(importlib.import_module(_VERBS[name].file), f"{name}_command")
+        with collector_at_rest():
+            command: click.Command = getattr(importlib.import_module(_VERBS[name].file), f"{name}_command")
         return add_output_options(command)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:

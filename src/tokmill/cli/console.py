@@ -45,6 +45,7 @@ import tokmill
 from tokmill.artifacts.progress import MARK
 from tokmill.cli.output import verbosity, write_log
 from tokmill.engines.forking import forked_server
+from tokmill.engines.own_process import collector_at_rest
 from tokmill.errors import OutputLost, TokmillError, plural
 from tokmill.recipe.whole import names_keys
 from tokmill.storage.disk import system_error
@@ -147,7 +148,7 @@ def with_progress(function: str, options: dict[str, Any]) -> Any:
     """A function of `tokmill` by its name: it is imported below a bar, which takes half of a second. The bar
     stands still until then: one that moves is a thread, and workers are forked from a process that has
     none."""
-    with _open_bars(auto_refresh=False):
+    with _open_bars(auto_refresh=False), collector_at_rest():
         act = getattr(tokmill, function)
     spare_pandas()
     ready = forked_server() if options.get("workers", 1) != 1 else contextlib.nullcontext()

@@ -3,7 +3,8 @@
     driver ─ forked, while it has one thread ──┐
            └ else a Python of its own ─────────┴─> server ─ load ─ kernels, tables, libraries
            ──  {"load": "module:function", …}      ──>  │    <── a byte, when it is loaded
-           ──  {}, the worker's end of a socket pair ──>└─ fork ─> worker <── orders, replies ──> driver
+           ──  {}, the worker's end of a socket pair ──>├─ fork ─> worker <── orders, replies ──> driver
+           ──  {"call": "module:function", …}, an end ─>└─ fork ─> what it returns, as JSON ──> driver
 
 A Python that loads all this takes 3.2 CPU seconds; a worker that is forked from one 0.1
 (docs/decisions/0017).
@@ -21,7 +22,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import gc
 import importlib
 import json
 import os
@@ -32,9 +32,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
-from tokmill.engines.own_process import ONE_THREAD, has_one_thread, spare_collector
+from tokmill.engines.own_process import ONE_THREAD, collector_at_rest, has_one_thread, spare_collector
 
 # How long a worker may take to break off what it does: a kernel hears nothing before it returns.
 GRACE_SECONDS = 3.0
@@ -94,11 +94,38 @@ class Server:
         socket.send_fds(self._control, [b"{}"], [theirs.fileno()])
         self._has_forked = True
 
+    def call(self, what: str, *arguments: object) -> Answer | None:
+        """Call a function in a process of its own, by its name; None where the server is gone."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            asked = json.dumps({"call": what, "arguments": arguments}).encode()
+            try:
+                socket.send_fds(self._control, [asked], [theirs.fileno()])
+            except OSError:  # also where it is too much for one message
+                ours.close()
+                return None
+        return Answer(ours)
+
     def close(self) -> None:
         self._control.close()
         if not self._has_forked:  # it may be loading what nobody needs
             self._started.kill()
         self._started.wait()
+
+
+class Answer:
+    """What a function returns that another process calls."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+
+    def wait(self) -> Any:
+        """None where that process has come to an end without one."""
+        told = bytearray()
+        with self._channel, contextlib.suppress(OSError):
+            while piece := self._channel.recv(_MESSAGE_BYTES):
+                told += piece
+        return json.loads(told) if told.endswith(b"\n") else None
 
 
 def start_server() -> Server:
@@ -162,6 +189,13 @@ def load_ahead(what: str) -> None:
         server.load(what)
 
 
+def ask_ahead(what: str, *arguments: object) -> Answer | None:
+    """Of a process that it forks; None: nobody is there to be asked."""
+    for server in _ready:
+        return server.call(what, *arguments)
+    return None
+
+
 def take_server() -> Server:
     return _ready.pop() if _ready else start_server()
 
@@ -198,7 +232,8 @@ def _close_others(kept: int) -> None:
 
 def serve_at(descriptor: int) -> NoReturn:
     spare_collector()
-    _named(_WORK)
+    with collector_at_rest():
+        _named(_WORK)
     serve(socket.socket(fileno=descriptor))
 
 
@@ -216,13 +251,16 @@ def serve(control: socket.socket) -> NoReturn:
             break
         wanted = json.loads(message)
         if "load" in wanted:
-            with contextlib.suppress(BaseException):  # the task that needs it says what is missing
+            # what was loaded is not looked through again, and so not copied, in each worker
+            with contextlib.suppress(BaseException), collector_at_rest():  # the task says what is missing
                 _named(wanted["load"])(*wanted["arguments"])
-            gc.freeze()  # what was loaded is not looked through again, and so not copied, in each worker
             with contextlib.suppress(OSError):  # the driver is gone, and the next message says so
                 control.send(b"l")
         for descriptor in descriptors:
-            children.add(_fork_worker(descriptor, control))
+            if "call" not in wanted:
+                children.add(_fork_worker(descriptor, control))
+            elif has_one_thread():  # else the driver sees that nothing comes
+                children.add(_fork_call(wanted, descriptor, control))
             os.close(descriptor)
     _end(children)
     os._exit(0)
@@ -236,6 +274,19 @@ def _fork_worker(descriptor: int, control: socket.socket) -> int:
         try:
             control.close()
             _named(_WORK)(socket.socket(fileno=descriptor))
+        finally:
+            os._exit(1)
+    return child
+
+
+def _fork_call(wanted: dict[str, Any], descriptor: int, control: socket.socket) -> int:
+    child = os.fork()
+    if not child:
+        try:
+            control.close()
+            told = json.dumps(_named(wanted["call"])(*wanted["arguments"])) + "\n"
+            socket.socket(fileno=descriptor).sendall(told.encode())
+            os._exit(0)
         finally:
             os._exit(1)
     return child

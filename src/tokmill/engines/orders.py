@@ -46,10 +46,20 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fault(msgspec.Struct, frozen=True):
+    """An error of ours on its way between processes."""
+
     kind: str
     what: str
     where: str
     next: str
+
+    @classmethod
+    def of(cls, error: TokmillError) -> Fault:
+        return cls(type(error).__name__, error.what, error.where, error.next)
+
+    def as_error(self) -> TokmillError:
+        kind = _kinds().get(self.kind, TokmillError)
+        return kind(self.what, where=self.where, next=self.next)
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +95,7 @@ def answer(order: bytes, words: list[tuple[str, int, str]]) -> bytes:
     try:
         reply = Reply(receipt=_obey(order))
     except TokmillError as error:
-        reply = Reply(fault=Fault(type(error).__name__, error.what, error.where, error.next))
+        reply = Reply(fault=Fault.of(error))
     except Exception as error:  # noqa: BLE001 (a bug: it is told to the driver, which raises it)
         line = "".join(traceback.format_exception_only(error)).strip()
         reply = Reply(bug=(line, traceback.format_exc()))
@@ -102,8 +112,7 @@ def read_reply(reply: bytes) -> Reply:
     for name, level, message in found.words:
         logging.getLogger(name).log(level, "%s", message)
     if found.fault is not None:
-        kind = _kinds().get(found.fault.kind, TokmillError)
-        raise kind(found.fault.what, where=found.fault.where, next=found.fault.next)
+        raise found.fault.as_error()
     if found.bug is not None:
         line, trace = found.bug
         raise RuntimeError(f"a task failed in its worker: {line}") from WorkerTraceback(f"\n{trace}")

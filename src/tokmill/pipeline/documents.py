@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import structs
 
-from tokmill.artifacts.manifest import Json, config_of
+from tokmill.artifacts.manifest import Json, available_cores, config_of
 from tokmill.artifacts.plugins import Plugin, find_plugin
 from tokmill.artifacts.snapshot import wrong_shard
 from tokmill.artifacts.step import Step, open_artifact
@@ -72,6 +72,8 @@ from tokmill.storage.location import InputFile, file_sha256, local_path
 from tokmill.storage.patterns import find_files
 
 CODE = "code"
+
+_HASHING = 8  # threads
 
 _LOG = logging.getLogger("tokmill.pipeline")
 
@@ -360,7 +362,8 @@ def _input_digests(files: list[InputFile], directory: Path) -> dict[str, str]:
     if sum(file.bytes for file in fresh) < _HASHED_APART:
         hashed = {file.name: file_sha256(file.path) for file in fresh}
     else:
-        with ThreadPoolExecutor(2) as pool:  # hashing releases the GIL; two are enough to keep a disk busy
+        # hashing releases the GIL; two are enough to keep a disk busy, and more where memory holds the files
+        with ThreadPoolExecutor(min(max(available_cores(), 2), _HASHING)) as pool:
             digests = pool.map(lambda file: file_sha256(file.path), fresh)
             hashed = dict(zip((file.name for file in fresh), digests, strict=True))
     return {file.name: hashed.get(file.name) or str(known[file.name][2]) for file in files}

@@ -28,6 +28,7 @@ from tokmill.artifacts.step import open_artifact
 from tokmill.clean.license_policy import make_policy
 from tokmill.clean.rules import compile_filters
 from tokmill.clean.url_policy import check_domain
+from tokmill.engines.forking import Answer
 from tokmill.errors import (
     DiskFull,
     InputError,
@@ -46,6 +47,7 @@ from tokmill.pipeline.documents import (
     refuse_idle_packs,
     url_lists,
 )
+from tokmill.pipeline.opened_tokenizer import opened_tokenizer, step_of
 from tokmill.pipeline.plan import check_until, is_left_out, step_names
 from tokmill.pipeline.references import open_references
 from tokmill.pipeline.tokens import build_options, narrow_builds, resolved_weights, tokenizer_step
@@ -63,7 +65,7 @@ from tokmill.storage.location import InputFile, is_url
 from tokmill.storage.patterns import find_files
 from tokmill.storage.records import PACKED, open_stream, read_exactly
 from tokmill.storage.sniff import HEAD_BYTES, refuse_other_packing, unlike_its_name
-from tokmill.tokenizers.load import check_dtype, check_padded, resolve_bos, resolve_controls, resolve_eos
+from tokmill.tokenizers.load import check_dtype
 
 _LOG = logging.getLogger("tokmill.pipeline")
 
@@ -77,10 +79,16 @@ _PACKAGES = {"ray": "ray", "dask": "distributed"}
 
 
 def examine(
-    written: Written, base: Path, out: Path, *, engine: str = "local", until: str | None = None
+    written: Written,
+    base: Path,
+    out: Path,
+    *,
+    engine: str = "local",
+    until: str | None = None,
+    opening: Answer | None = None,
 ) -> Recipe:
     """The recipe, if nothing is wrong with it; else an error that lists all that is.
-    Paths are relative to `base`."""
+    Paths are relative to `base`. `opening`: a process that opens the tokenizer meanwhile."""
     recipe: Recipe | None = written.content
     found = _Found(written)
     if recipe is not None:
@@ -92,7 +100,7 @@ def examine(
         for place, pattern in _patterns(("dedup", "against", "files"), recipe.dedup.against):
             found.holds(place, find_files, pattern, base)
         found.holds(("dedup", "reference"), open_references, recipe.dedup, base, out)
-        _tokens(found, recipe, base, out)
+        _tokens(found, recipe, base, out, opening)
         _conversations(recipe, base, out)
         _mixture(found, recipe, sizes)
         if found.holds(("--out",), _check_writable, out):
@@ -253,7 +261,7 @@ def _cleaning(found: _Found, recipe: Recipe, base: Path) -> None:
 # --- tokens ---
 
 
-def _tokens(found: _Found, recipe: Recipe, base: Path, out: Path) -> None:
+def _tokens(found: _Found, recipe: Recipe, base: Path, out: Path, opening: Answer | None) -> None:
     for index, build in enumerate(recipe.builds):
         place: Path_ = ("builds", index)
         if build.is_text:
@@ -269,7 +277,7 @@ def _tokens(found: _Found, recipe: Recipe, base: Path, out: Path) -> None:
         found.holds(("tokenizer", "train"), tokenizer_step, alone, base, out, ())
         vocabulary = max(vocabulary, tokenizer.train.vocab_size)
     else:
-        vocabulary = max(vocabulary, _opened(found, tokenizer, recipe, base, out))
+        vocabulary = max(vocabulary, _opened(found, tokenizer, recipe, base, out, opening))
     narrow = narrow_builds(recipe)
     for index, build in enumerate(recipe.builds):
         if build.name in narrow:
@@ -288,8 +296,7 @@ def _conversations(recipe: Recipe, base: Path, out: Path) -> None:
         if tokenizer.train is not None:
             of, specials = "", _to_be_trained(tokenizer, tokenizer.train)
         else:
-            step = tokenizer_step(recipe.model_copy(update={"builds": []}), base, out, ())
-            opened = open_published(step)
+            opened = open_published(step_of(recipe, base, out))
             of, specials = opened.path.name, set(opened.specials)
         for source in chats:
             assert source.chat is not None
@@ -302,27 +309,27 @@ def _to_be_trained(tokenizer: Tokenizer, training: Training) -> set[str]:
     return known if training.model == "byte_bpe" else known | {"<unk>", "<s>", "</s>"}
 
 
-def _opened(found: _Found, tokenizer: Tokenizer, recipe: Recipe, base: Path, out: Path) -> int:
+def _opened(
+    found: _Found, tokenizer: Tokenizer, recipe: Recipe, base: Path, out: Path, asked: Answer | None
+) -> int:
     """How many ids it has; 0: it cannot be opened. One that the last run has opened is not opened again."""
     try:
-        step = tokenizer_step(recipe.model_copy(update={"builds": []}), base, out, ())
+        step = step_of(recipe, base, out)
         with contextlib.suppress(ManifestError, StorageError):
             known = open_artifact(out / "tokenizer")
             if known is not None and known.manifest.config == step.config:
                 return int(known.manifest.facts["vocab_size"])
-        opened = open_published(step)
+        opened = opened_tokenizer(step, tokenizer, asked)
+        if opened.fault is not None:
+            raise opened.fault.as_error()
     except TokmillError as error:
         key = "sha256" if isinstance(error, TokenizerMismatch) else "plugin" if tokenizer.plugin else "path"
         if tokenizer.eos is None and "`eos" in f"{error.what} {error.next}":
             key = "eos"
         found.note(("tokenizer", key), error)
         return 0
-    if found.holds(("tokenizer", "eos"), resolve_eos, opened, step.options.eos) and tokenizer.bos is not None:
-        eos_id = resolve_eos(opened, step.options.eos)
-        found.holds(("tokenizer", "bos"), resolve_bos, opened, tokenizer.bos, eos_id)
-    for number, literal in enumerate(tokenizer.control):
-        found.holds(("tokenizer", "control", number), resolve_controls, opened, [literal])
-    found.holds(("tokenizer",), check_padded, opened.vocab_size, tokenizer.padded_vocab_size)
+    for wrong in opened.wrong:
+        found.note(("tokenizer", *wrong.place), wrong.fault.as_error())
     return opened.vocab_size
 
 

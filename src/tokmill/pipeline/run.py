@@ -37,6 +37,7 @@ from tokmill.pipeline.estimate import (
 )
 from tokmill.pipeline.examination import examine
 from tokmill.pipeline.extrapolation import estimate_run
+from tokmill.pipeline.opened_tokenizer import begin_opening
 from tokmill.pipeline.plan import plan_steps, steps_until
 from tokmill.pipeline.run_manifest import Asked as Asked
 from tokmill.pipeline.run_manifest import review_plan, write_run_manifest
@@ -122,10 +123,11 @@ def run(
     refuse_squeezed_url(out)
     check_resources(Resources(workers, engine, address, bound))
     place = place_of(written, base, out, work)
+    opening = begin_opening(written.content, base, place)
     if not (place / MANIFEST).exists():  # a run from nothing: workers will be needed
         load_ahead(LOADED_FIRST)
     with warnings_to(progress.say) if progress is not None else contextlib.nullcontext():
-        whole = examine(written, base, place, engine=engine, until=until)
+        whole = examine(written, base, place, engine=engine, until=until, opening=opening)
 
     def run_in(directory: Path) -> RunResult:
         with written_objects(whole, directory) as known:
@@ -334,19 +336,22 @@ def run_steps(
             every_step = plan()
             wanted = steps_until(every_step, until)
             journal.plan([step.name for step in wanted])
-            artifacts, ran, skipped = session.run_steps(wanted)
+            artifacts, ran, skipped = session.run_steps(wanted, leaves_sweeping=True)
+            environment = {
+                **session.describe_run(),
+                **({"set": asked.settings} if asked.settings else {}),
+                **_compared(estimate, session, ran, skipped, time.monotonic() - started),
+            }
+            session.close_workers()
             write_run_manifest(
                 out,
                 asked,
                 every_step,
                 artifacts,
-                {
-                    **session.describe_run(),
-                    **({"set": asked.settings} if asked.settings else {}),
-                    **_compared(estimate, session, ran, skipped, time.monotonic() - started),
-                },
+                environment,
                 has_changed=bool(ran or session.restored),
                 keep=keep_previous,
+                settle=session.finish_sweeping,
             )
         finally:
             session.close()

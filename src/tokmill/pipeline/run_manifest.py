@@ -246,25 +246,31 @@ def write_run_manifest(
     *,
     has_changed: bool,
     keep: bool = False,
+    settle: Callable[[], None] = lambda: None,
 ) -> None:
+    """`settle` waits until nobody else works in the directories of steps: their manifests may be written
+    again."""
     for step in steps[len(artifacts) :]:  # later steps, if they still hold
         if all(name in artifacts for name in step.needs):
             freshness = assess(step, artifacts)
             if freshness.is_current and freshness.artifact is not None:
                 artifacts[step.name] = freshness.artifact
     stamped = stale_origins(artifacts)
-    if stamped:
-        remove_file(out / MANIFEST)  # it lists the manifests that are written next
-        for name, artifact in stamped.items():
-            write_manifest(artifact.directory, artifact.manifest)
-            artifacts[name] = artifact
     pending = out / PENDING_FILE  # what a takedown left to do is done with the last step
-    if not has_changed and _lists_exactly(out, artifacts, asked.review):
+    if not has_changed and not stamped and _lists_exactly(out, artifacts, asked.review):
+        settle()
         remove_file(pending)
         return
+    if stamped:
+        remove_file(out / MANIFEST)  # it lists the manifests that are written next
     _remove_former(out, steps, keep=keep)
+    attributed = _write_attribution(out, artifacts)
+    settle()
+    for name, artifact in stamped.items():
+        write_manifest(artifact.directory, artifact.manifest)
+        artifacts[name] = artifact
     files = [_manifest_entry(out, artifact) for artifact in artifacts.values()]
-    files += _write_attribution(out, artifacts)
+    files += attributed
     lineage, forgotten = forgotten_facts(out) if (out / FORGOTTEN_FILE).is_file() else ({}, [])
     files += forgotten
     manifest = build_manifest(

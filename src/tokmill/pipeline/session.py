@@ -12,7 +12,7 @@ all of them share the engine.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from tokmill.artifacts.manifest import (
     check_conservation,
     describe_environment,
     fingerprint_of,
+    load_receipts,
 )
 from tokmill.artifacts.previous import bring_back, set_aside
 from tokmill.artifacts.progress import Progress
@@ -82,24 +83,41 @@ class Session:
         # A file that goes, and a directory that is synced, take a disk's time: no step waits for that.
         self._sweeper = ThreadPoolExecutor(1, thread_name_prefix="sweep")
         self._sweeping: list[Future[None]] = []
+        self._closing: Future[None] | None = None
         self._planned: list[Step] = []
+        self._receipts_before: dict[
+            Path, set[str]
+        ] = {}  # of steps whose tasks are done in the pass of others
         self._timeline = Timeline()
         self.compiling_seconds = 0.0
 
     def close(self) -> None:
-        if self._engine is not None:
+        if self._closing is not None:
+            self._closing.result()
+        elif self._engine is not None:
             self._engine.close()
         self._sweeper.shutdown()
 
-    def _finish_sweeping(self) -> None:
+    def close_workers(self) -> None:
+        """There are no more tasks. Workers of this machine end while other things are done: the system takes
+        a tenth of a second to take back their memory."""
+        if self._engine is not None and self._engine.name == "local":
+            self._closing = self._sweeper.submit(self._engine.close)
+
+    def finish_sweeping(self) -> None:
         """Raises what went wrong there."""
         while self._sweeping:
             self._sweeping.pop(0).result()
 
     def run_steps(
-        self, steps: Sequence[Step], given: Mapping[str, Artifact] | None = None
+        self,
+        steps: Sequence[Step],
+        given: Mapping[str, Artifact] | None = None,
+        *,
+        leaves_sweeping: bool = False,
     ) -> tuple[dict[str, Artifact], list[str], list[str]]:
-        """`given`: artifacts of another run that these steps are made from."""
+        """`given`: artifacts of another run that these steps are made from. `leaves_sweeping`: who calls will
+        `finish_sweeping`."""
         artifacts: dict[str, Artifact] = dict(given or {})
         waiting, ran, skipped = list(steps), set[str](), set[str]()
         self._planned += steps
@@ -115,15 +133,13 @@ class Session:
                     skipped.update([step.name] if freshness.is_current else [])
                 else:
                     stale.append((step, freshness))
+            moving: Iterable[_Conducted] = ()
             if stale:
                 remove_file(self._out / MANIFEST)  # until this run ends, the directory is unfinished
                 self._compile_kernels()
                 ran.update(step.name for step, _ in stale)
-                moving = []
-                for step, freshness in stale:
-                    with self._timeline.driver(step.name):
-                        moving.append(self._begin(step, freshness, artifacts))
-                at_work |= {conducted.directory: conducted for conducted in moving}
+                # one by one: workers have the tasks of the first while directories are made for the others
+                moving = (self._opened(*one, artifacts, at_work) for one in stale)
             elif not ready:
                 assert at_work, "steps need each other"
                 done = self._open_engine().collect()
@@ -131,8 +147,6 @@ class Session:
                 self._progress.finish_task(conducted.step.name)
                 self._timeline.task(conducted.step.name, done.seconds)
                 moving = [conducted] if conducted.hold(done) else []
-            else:
-                moving = []
             for conducted in moving:
                 name = conducted.step.name
                 with self._timeline.driver(name):
@@ -140,7 +154,8 @@ class Session:
                         del at_work[conducted.directory]
                         artifacts[name] = self._conclude(conducted, outcome)
 
-        self._finish_sweeping()
+        if not leaves_sweeping:
+            self.finish_sweeping()
 
         def in_order(names: set[str]) -> list[str]:
             return [step.name for step in steps if step.name in names]
@@ -174,6 +189,18 @@ class Session:
                 return Freshness(freshness.artifact, [reason], is_damaged=True)
         return freshness
 
+    def _opened(
+        self,
+        step: Step,
+        freshness: Freshness,
+        artifacts: Mapping[str, Artifact],
+        at_work: dict[str, _Conducted],
+    ) -> _Conducted:
+        with self._timeline.driver(step.name):
+            conducted = self._begin(step, freshness, artifacts)
+        at_work[conducted.directory] = conducted
+        return conducted
+
     def _begin(self, step: Step, freshness: Freshness, artifacts: Mapping[str, Artifact]) -> _Conducted:
         """A step that is not up to date; nothing is asked of it yet."""
         if freshness.is_damaged and step.kind == "ingest":
@@ -185,8 +212,11 @@ class Session:
         for directory in opened:
             self._set_aside(directory)
             begin(directory)
+        for directory in opened[1:]:
+            self._receipts_before[directory] = {receipt.fingerprint for receipt in load_receipts(directory)}
         upstream = {name: artifacts[name] for name in step.needs}
-        return _Conducted(step, STAGES[step.kind].conduct(step, upstream), upstream)
+        before = self._receipts_before.get(step.directory)
+        return _Conducted(step, STAGES[step.kind].conduct(step, upstream), upstream, before)
 
     def _advance(self, conducted: _Conducted) -> Outcome | None:
         """Ask for its next tasks, with the receipts of the last ones; only tasks without one that holds are
@@ -264,8 +294,16 @@ class Session:
 class _Conducted:
     """A step at work: what it has asked for, and what of that is there."""
 
-    def __init__(self, step: Step, conduct: Conduct, upstream: Mapping[str, Artifact]) -> None:
+    def __init__(
+        self,
+        step: Step,
+        conduct: Conduct,
+        upstream: Mapping[str, Artifact],
+        before: Container[str] | None = None,
+    ) -> None:
+        """`before`: receipts that its directory had when this run began, where others work in it too."""
         self.step = step
+        self._before = before
         self.upstream = upstream
         self.directory = str(step.directory)
         self.begun = time.monotonic()
@@ -295,7 +333,7 @@ class _Conducted:
     def found(self, *, verify: bool) -> dict[str, Receipt]:
         """Of the tasks that it asked for, what is there already."""
         if self._evidence is None:
-            self._evidence = Evidence(self.step.directory, verify=verify)
+            self._evidence = Evidence(self.step.directory, verify=verify, before=self._before)
         return self._evidence.usable(self.fingerprints)
 
     def expect(self, found: Mapping[str, Receipt]) -> list[Task]:

@@ -80,7 +80,7 @@ Path_ = tuple[str | int, ...]
 class Section(BaseModel):
     """Unknown keys are refused, values are not coerced out of shape, nothing changes after loading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, str_min_length=1)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, str_min_length=1, defer_build=True)
 
     # Keys that recipes did not always have: one that has its default is left out of a dump, and so of every
     # fingerprint and digest, which stay what they were.

@@ -421,7 +421,18 @@ def write_table(path: Path, table: Any) -> Written:
 
 def peek(path: AnyPath, *, max_record_bytes: int) -> Peek:
     """The field names that the first records offer. No decision about a record rests on them:
-    the next may differ."""
+    the next may differ. A file of this machine that is still as it was is not opened again."""
+    if not isinstance(path, Path):
+        return _peeked(path, max_record_bytes, ())
+    try:
+        there = path.stat()
+    except OSError:  # told by who opens it
+        return _peeked(path, max_record_bytes, ())
+    found = _peeked_before(path, max_record_bytes, (there.st_ino, there.st_size, there.st_mtime_ns))
+    return found._replace(keys=list(found.keys))
+
+
+def _peeked(path: AnyPath, max_record_bytes: int, stamp: tuple[int, ...]) -> Peek:
     if _is(path, JSONL):
         return peek_jsonl(path, max_record_bytes=max_record_bytes)
     if _is(path, delimited.SUFFIXES):
@@ -433,6 +444,9 @@ def peek(path: AnyPath, *, max_record_bytes: int) -> Peek:
     if _is(path, plaintext.SUFFIXES):
         return Peek(["text"], True)
     raise unknown_suffix(path)
+
+
+_peeked_before = functools.lru_cache(maxsize=1024)(_peeked)  # a recipe is examined, and then planned
 
 
 def is_json(path: AnyPath) -> bool:

@@ -84,11 +84,11 @@ def test_many_tasks_write_the_files_and_the_manifest_of_one(
     recipe = recipe_of(tmp_path, **more)
     one = mill.run(recipe, tmp_path / "one", workers=1).out
     cut_all(monkeypatch)
-    monkeypatch.setattr(mixture, "_HASHED_AT_ONCE", 100)
+    monkeypatch.setattr(mixture, "_SORTED_AT_ONCE", 100)
     many = mill.run(recipe, tmp_path / "many", workers=1).out
     if order == "mixture":
         left, right = (load_manifest(out / "mixture") for out in (one, many))
-        assert left.digest == right.digest, "whoever hashed the ids"
+        assert left.digest == right.digest, "whoever sorted the documents"
         assert {path.suffix for path in (many / "mixture").iterdir()} == {".parquet", ".json"}
     assert digests(one) == digests(many)
     for build in BUILDS:

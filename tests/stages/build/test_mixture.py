@@ -3,6 +3,7 @@ and never more than that."""
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 from packing.in_memory import Corpus
 from packing.slow_schedule import schedule_slowly
-from tokmill.artifacts.step import Input, Made, Task
+from tokmill.artifacts.step import Input, Made, Task, table_input
 from tokmill.errors import InputError
 from tokmill.packing import schedule as turning
 from tokmill.packing.mixture import Mixture, Target
@@ -24,6 +25,7 @@ from tokmill.stages.build import mixture
 from tokmill.stages.build import mixture as offering
 from tokmill.stages.build.documents import TURNS
 from tokmill.stages.build.mixture import SourceStream, SplitMixtureOptions, perform_mixture
+from tokmill.stages.build.runs import perform_run
 from tokmill.storage.tables import id_hashes, write_table
 from written import load_table
 
@@ -102,6 +104,22 @@ def mixed(task: Task, documents: int | None = None) -> Made:
         return perform_mixture(task)
 
 
+def with_runs(task: Task, documents: int) -> Task:
+    """The same, with what other tasks have sorted, so many documents each, or more."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mixture, "_SORTED_AT_ONCE", documents)
+        sorting = mixture._run_tasks(task)
+    place = Path(task.directory).with_name("runs")
+    place.mkdir(exist_ok=True)
+    runs = [
+        table_input("runs", place, entry)
+        for one in sorting
+        for entry in perform_run(msgspec.structs.replace(one, directory=str(place))).files
+    ]
+    assert len(runs) > len(SOURCES)
+    return msgspec.structs.replace(task, inputs=[*task.inputs, *runs])
+
+
 def order_of(task: Task) -> list[tuple[int, int]]:
     table = load_table(Path(task.directory) / "order-train.parquet")
     return list(zip(*table.to_pydict().values(), strict=True))
@@ -130,8 +148,10 @@ def test_the_order_is_that_of_the_slow_twin_whatever_is_held_at_a_time(tmp_path:
     )
     expected = [places[source][document] for source, document in slow]
     made = {}
-    for documents in (None, 700, 64):
-        task = task_of(tmp_path / f"mixture-{documents}", shards, **asked)
+    for documents, is_sorted in itertools.product((None, 700, 64), (False, True)):
+        task = task_of(tmp_path / f"mixture-{documents}-{is_sorted}", shards, **asked)
+        if is_sorted and task.options.order == "shuffle":
+            task = with_runs(task, 100)
         made[documents] = mixed(task, documents)
         assert order_of(task) == expected
         check_turns(task, made[documents], shards, expected)

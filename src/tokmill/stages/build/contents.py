@@ -133,13 +133,19 @@ class _Marks:
     def note(self, order: Any, is_noted: NDArray[np.bool_], flag: np.uint8) -> NDArray[np.bool_]:
         """Which of these turns are noted for the first time."""
         shard, sequence = (np.asarray(order.column(name)).astype(np.int64) for name in ORDER.names)
-        position = np.where(is_noted, self._bases[shard] + sequence, -1)
-        places, first = np.unique(position, return_index=True)
-        first = first[(places >= 0) & (self._flags[places] & flag == 0)]
-        self._flags[position[first]] |= flag
-        is_first = np.zeros(len(position), np.bool_)
-        is_first[first] = True
+        position = self._bases[shard] + sequence
+        is_first: NDArray[np.bool_] = is_noted & (self._flags[position] & flag == 0)
+        noted = self._count(flag)
+        self._flags[position[is_first]] |= flag
+        if self._count(flag) - noted < np.count_nonzero(is_first):  # one has two of these turns
+            turns = np.flatnonzero(is_first)
+            _, first = np.unique(position[turns], return_index=True)
+            is_first[:] = False
+            is_first[turns[first]] = True
         return is_first
+
+    def _count(self, flag: np.uint8) -> int:
+        return int(np.count_nonzero(self._flags & flag))
 
     def in_any(self) -> Iterator[tuple[SplitShard, NDArray[np.bool_]]]:
         bounds = itertools.pairwise(self._ends.tolist())

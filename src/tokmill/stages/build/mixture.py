@@ -1,7 +1,7 @@
 """Mixture: which documents are built, and in which order,
 so that every stretch has the shares that were asked for.
 
-shards of a large split ─ hashes of ids, by tasks of their own
+shards of a large split ─ sorted runs, by tasks of their own (`runs`)
 lengths of a split ─ schedule by weight, to the target
     ─┬> order-<split>.parquet           shard, sequence: one row per turn
      └> turns-<split>-00000.parquet …   the same turns, for builds: where the ids begin, how many, whose
@@ -16,8 +16,8 @@ stops a run.
 A source as a mixture sees it: its documents in the order of each epoch, and those that were taken, once more.
 
     lengths-<shard> … ─ mark by the keyed hash of the id ─ sort ─> lengths of an epoch, in batches  read_epoch
-                                                           └─ kept until they are passed
-                                                              ─> taken: TURNS and their place
+    sorted runs … ──────────────────────────────────────── merge ─┘ └─ kept until they are passed
+                                                                       ─> taken: TURNS and their place
 
 Two things are held: what the schedule has not passed yet, and what sorting holds.
 Both are bounded by constants.
@@ -40,7 +40,7 @@ from msgspec.structs import asdict
 from msgspec.structs import replace as replace_fields
 from numpy.typing import NDArray
 
-from tokmill.artifacts.manifest import FileEntry, Json, Receipt, file_entry, sum_counts
+from tokmill.artifacts.manifest import FileEntry, Json, Receipt, sum_counts
 from tokmill.artifacts.step import (
     Artifact,
     Conduct,
@@ -51,12 +51,10 @@ from tokmill.artifacts.step import (
     Step,
     Task,
     TaskFunction,
-    TaskOptions,
     tables_of,
     usable_receipts,
     write_shard_table,
 )
-from tokmill.kernels.mixing import mark_shuffle
 from tokmill.packing.mixture import (
     STARVED,
     Exhausted,
@@ -76,27 +74,27 @@ from tokmill.packing.schedule import (
     Summary,
     TurnBatch,
     refuse_long_documents,
-    shuffle_key,
 )
 from tokmill.schema import ORDER
 from tokmill.stages.build.documents import TURNS
+from tokmill.stages.build.runs import (
+    MARK,
+    RUNS,
+    RunOptions,
+    Runs,
+    Taken,
+    is_place,
+    joined,
+    load_documents,
+    mark_documents,
+    open_runs,
+    perform_run,
+)
 from tokmill.stages.external import open_table, sort_tables
 from tokmill.stages.sampling import HashSplit, SplitOptions
 from tokmill.stages.tokens.stage import shards_of_split
 from tokmill.stages.warnings import tell
-from tokmill.storage.disk import commit_bytes, load_array
 from tokmill.storage.tables import id_hashes, load_table
-
-# A document on its way through the mixture: where it lies, and what a build will ask for.
-_COLUMNS = pa.schema(
-    [
-        ORDER.field("shard"),
-        ORDER.field("sequence"),
-        *(field for field in TURNS if field.name != "shard"),
-        pa.field("text_bytes", pa.int64(), nullable=False),
-    ]
-)
-_MARK = pa.field("mark", pa.uint64(), nullable=False)
 
 # In memory of all sources together, while their runs are merged.
 _MERGE_ROWS = 1 << 19
@@ -121,13 +119,12 @@ class SourceStream:
         domain: str,
         shards: list[tuple[int, Path]],
         options: StreamOptions,
-        hashes: Mapping[int, Path] | None = None,
+        runs: Runs | None = None,
     ) -> None:
-        """`hashes`: those of the ids of each shard, where they were made before."""
-        self._name, self._shards, self._options, self._hashes = name, shards, options, hashes or {}
+        """`runs`: the same documents, where they were sorted before."""
+        self._name, self._shards, self._options, self._runs = name, shards, options, runs
         self.documents = tokens = longest = 0
-        for _, path in shards:
-            lengths = np.asarray(load_table(path, ["tokens"]).column("tokens"))
+        for lengths in self._lengths():
             refuse_long_documents(lengths, name)
             self.documents += len(lengths)
             tokens += int(lengths.sum())
@@ -149,7 +146,7 @@ class SourceStream:
                 case _:
                     yield Offered(lengths)
 
-    def take(self, positions: NDArray[np.int64]) -> Any:
+    def take(self, positions: NDArray[np.int64]) -> Taken:
         """The documents at these positions, ascending; nobody asks for one of them or before them again."""
         found = []
         while len(positions):
@@ -163,40 +160,41 @@ class SourceStream:
                 found.append(table.take(pa.array(mine)))
             if len(positions) or int(mine[-1]) == table.num_rows - 1:
                 self._waiting.popleft()
-        return pa.concat_tables(found)
+        return joined([self._documents(table) for table in found if table.num_rows])
+
+    def _documents(self, table: Any) -> Taken:
+        if self._runs is not None and is_place(table):
+            return self._runs.take(table)
+        return Taken(table, np.arange(table.num_rows))
+
+    def _lengths(self) -> Iterator[NDArray[np.int64]]:
+        if self._runs is not None:
+            yield from self._runs.lengths
+        else:
+            for _, path in self._shards:
+                yield np.asarray(load_table(path, ["tokens"]).column("tokens"))
 
     def _shuffled(self, epoch: int) -> Iterator[Any]:
-        key = shuffle_key(self._options.seed, epoch, self._name)
+        memory = _MERGE_ROWS // self._options.sources
+        if self._runs is not None and not epoch:
+            yield from self._runs.read(memory)
+            return
 
         def marked() -> Iterator[Any]:
             first = 0
-            for (number, _), table in zip(self._shards, self._tables(), strict=True):
-                identities = self._identities(number, table)
-                marks = mark_shuffle(identities, key, first, self.documents)
+            for table in self._tables():
+                identities = id_hashes(table.column("doc_id"))
+                yield mark_documents(
+                    table, identities, self._name, self._options.seed, epoch, first, self.documents
+                )
                 first += table.num_rows
-                yield table.append_column(_MARK, pa.array(marks))
 
-        memory = _MERGE_ROWS // self._options.sources
-        for table in sort_tables(marked(), "mark", self.documents, self._options.directory, memory):
-            yield table.drop_columns(["mark"])
-
-    def _identities(self, number: int, table: Any) -> NDArray[np.uint64]:
-        path = self._hashes.get(number)
-        if path is None:
-            return id_hashes(table.column("doc_id"))
-        return load_array(path, "<u8").astype(np.uint64)
+        for table in sort_tables(marked(), MARK.name, self.documents, self._options.directory, memory):
+            yield table.drop_columns([MARK.name])
 
     def _tables(self) -> Iterator[Any]:
         for number, path in self._shards:
-            table = load_table(path, ["doc_id", "tokens", "text_bytes", "language", "license"])
-            lengths = np.asarray(table.column("tokens"))
-            columns = {
-                "shard": np.full(len(lengths), number, np.uint32),
-                "sequence": np.arange(len(lengths), dtype=np.uint32),
-                "begin": np.cumsum(lengths) - lengths,
-                **{name: table.column(name) for name in table.column_names},
-            }
-            yield pa.table([columns[name] for name in _COLUMNS.names], schema=_COLUMNS)
+            yield load_documents(number, path)
 
 
 # Turns of a part: a quarter of the documents that a build plans at once, some 20 MB of names and numbers.
@@ -257,75 +255,72 @@ def conduct(step: Step[MixtureOptions], upstream: Mapping[str, Artifact]) -> Con
     return Outcome(receipts, sum_counts(receipts), facts)
 
 
-# Hashing ids is two fifths of a mixture, 1.3 µs each, and Python's: tasks of so many share it. Fewer than two
-# of them are not worth another round of tasks.
-_HASHED_AT_ONCE = 50_000
+# Reading, hashing and sorting are four fifths of a mixture: tasks of so many documents share it. Fewer than
+# three of them are not worth another round of tasks.
+_SORTED_AT_ONCE = 1 << 15
 
 
 def _perform_mixtures(
-    step: Step[MixtureOptions], wholes: list[Task]
+    step: Step[MixtureOptions], wholes: list[Task[SplitMixtureOptions]]
 ) -> Generator[list[Task], list[Receipt], list[Receipt]]:
-    """The receipts of these tasks; of large ones, ids are hashed before, by tasks of their own."""
-    large = [whole for whole in wholes if _is_large(whole, step.options)]
+    """The receipts of these tasks; of large ones, documents are sorted before, by tasks of their own."""
+    large = [whole for whole in wholes if _is_large(whole)]
     done = usable_receipts(step.directory, [whole.fingerprint for whole in large])
-    hashing = [_hash_tasks(whole) for whole in large if whole.fingerprint not in done]
-    hashes = {}
-    if hashing:
-        made = iter((yield [task for tasks in hashing for task in tasks]))
-        for tasks in hashing:
+    sorting = [_run_tasks(whole) for whole in large if whole.fingerprint not in done]
+    runs = {}
+    if sorting:
+        made = iter((yield [task for tasks in sorting for task in tasks]))
+        for tasks in sorting:
             own = list(itertools.islice(made, len(tasks)))
-            hashes[tasks[0].key.partition(".")[0]] = tables_of(step, own, _HASHES)
+            runs[tasks[0].key.partition(".")[0]] = tables_of(step, own, RUNS)
     asked = [
-        replace_fields(whole, inputs=[*whole.inputs, *hashes.get(whole.key, [])])
+        replace_fields(whole, inputs=[*whole.inputs, *runs.get(whole.key, [])])
         for whole in wholes
         if whole.fingerprint not in done
     ]
     found = {receipt.key: receipt for receipt in (yield asked)} if asked else {}
-    # the order is that of the ids, whoever hashed them
+    # the order is that of the documents, whoever sorted them
     return [
         done.get(whole.fingerprint) or replace_fields(found[whole.key], fingerprint=whole.fingerprint)
         for whole in wholes
     ]
 
 
-_HASHES = "hashes"
+def _is_large(whole: Task[SplitMixtureOptions]) -> bool:
+    rows = sum(item.rows for item in whole.inputs)
+    return whole.options.order == "shuffle" and rows >= 3 * _SORTED_AT_ONCE
 
 
-def _is_large(whole: Task, options: MixtureOptions) -> bool:
-    return options.order == "shuffle" and sum(item.rows for item in whole.inputs) >= 2 * _HASHED_AT_ONCE
-
-
-def _hash_tasks(whole: Task) -> list[Task]:
-    """Of whole shards, in their order."""
-    groups: list[list[Input]] = [[]]
-    for item in whole.inputs:
-        if sum(one.rows for one in groups[-1]) >= _HASHED_AT_ONCE:
-            groups.append([])
-        groups[-1].append(item)
-    return [
-        replace_fields(
-            whole,
-            function="mixture.ids",
-            key=f"{whole.key}.ids-{number:05d}",
-            options=HashOptions(),
-            inputs=inputs,
-        )
-        for number, inputs in enumerate(groups)
-    ]
-
-
-class HashOptions(TaskOptions, frozen=True, kw_only=True):
-    """Nothing but the ids decides."""
-
-
-def perform_ids(task: Task[HashOptions]) -> Made:
-    files = []
-    for number, path in enumerate(task.paths("lengths")):
-        hashes = id_hashes(load_table(path, ["doc_id"]).column("doc_id"))
-        name = f"{task.key}-{number:05d}.bin"
-        written = commit_bytes(Path(task.directory) / name, hashes.astype("<u8"))
-        files.append(file_entry(name, _HASHES, written, rows=len(hashes)))
-    return Made(files, {})
+def _run_tasks(whole: Task[SplitMixtureOptions]) -> list[Task]:
+    """Of whole shards of one source, in their order."""
+    by_source: dict[str, list[tuple[int, Input]]] = {}
+    for (number, source), item in zip(whole.options.shards, whole.inputs, strict=True):
+        by_source.setdefault(source, []).append((number, item))
+    tasks: list[Task] = []
+    for source, shards in by_source.items():
+        documents, first = sum(item.rows for _, item in shards), 0
+        while shards:
+            ends = np.cumsum([item.rows for _, item in shards])
+            count = int(np.searchsorted(ends, _SORTED_AT_ONCE)) + 1
+            mine, shards = shards[:count], shards[count:]
+            options = RunOptions(
+                source=source,
+                seed=whole.options.seed,
+                shards=tuple(number for number, _ in mine),
+                first=first,
+                documents=documents,
+            )
+            tasks.append(
+                replace_fields(
+                    whole,
+                    function="mixture.run",
+                    key=f"{whole.key}.run-{len(tasks):05d}",
+                    options=options,
+                    inputs=[item for _, item in mine],
+                )
+            )
+            first += sum(item.rows for _, item in mine)
+    return tasks
 
 
 def limit_of_mixture(options: MixtureOptions, facts: Json | None) -> Limit | None:
@@ -379,10 +374,9 @@ def _streams(task: Task[SplitMixtureOptions]) -> list[SourceStream]:
         by_source.setdefault(source, []).append((number, path))
     unit: Unit = options.target[0] if options.target is not None else "tokens"
     shared = StreamOptions(options.order, options.seed, unit, Path(task.directory), len(by_source))
-    numbers = [number for number, _ in options.shards]
-    hashes = dict(zip(numbers, task.paths(_HASHES), strict=True)) if task.paths(_HASHES) else {}
+    runs = open_runs(task.paths(RUNS), dict(options.shards))
     return [
-        SourceStream(name, options.domain_of[name], shards, shared, hashes)
+        SourceStream(name, options.domain_of[name], shards, shared, runs.get(name))
         for name, shards in by_source.items()
     ]
 
@@ -396,9 +390,10 @@ def _taken(streams: list[SourceStream], turns: TurnBatch) -> Any:
         for stream, (first, stop) in zip(streams, itertools.pairwise(bounds.tolist()), strict=True)
         if stop > first
     ]
+    documents = joined(taken)
     place = np.empty(len(by_source), np.int64)
-    place[by_source] = np.arange(len(by_source))
-    return pa.concat_tables(taken).combine_chunks().take(pa.array(place))
+    place[by_source] = documents.order
+    return documents.table.combine_chunks().take(pa.array(place))
 
 
 def _parts(tables: Iterator[Any]) -> Iterator[Any]:
@@ -499,6 +494,6 @@ STAGE = Stage(
     conduct,
     {
         "mixture": TaskFunction(SplitMixtureOptions, perform_mixture),
-        "mixture.ids": TaskFunction(HashOptions, perform_ids),
+        "mixture.run": TaskFunction(RunOptions, perform_run),
     },
 )
