@@ -122,14 +122,18 @@ class Session:
         waiting, ran, skipped = list(steps), set[str](), set[str]()
         self._planned += steps
         at_work: dict[str, _Conducted] = {}  # by directory, as their tasks know it
+        has_news = True  # since steps were last looked at: most tasks end no step
         while waiting or at_work:
-            ready = ready_steps(waiting, artifacts)
-            waiting = [step for step in waiting if step not in ready]
+            ready = ready_steps(waiting, artifacts) if has_news else []
+            has_news = False
+            if ready:
+                names = {step.name for step in ready}
+                waiting = [step for step in waiting if step.name not in names]
             stale: list[tuple[Step, Freshness]] = []
             for step in ready:
                 freshness = self._assess(step, artifacts, SAMPLED_BYTES // len(steps))
                 if freshness.is_current or freshness.previous is not None:
-                    artifacts[step.name] = self._reuse(step, freshness)
+                    artifacts[step.name], has_news = self._reuse(step, freshness), True
                     skipped.update([step.name] if freshness.is_current else [])
                 else:
                     stale.append((step, freshness))
@@ -152,7 +156,7 @@ class Session:
                 with self._timeline.driver(name):
                     if (outcome := self._advance(conducted)) is not None:
                         del at_work[conducted.directory]
-                        artifacts[name] = self._conclude(conducted, outcome)
+                        artifacts[name], has_news = self._conclude(conducted, outcome), True
 
         if not leaves_sweeping:
             self.finish_sweeping()

@@ -150,12 +150,13 @@ def _find_near(step: DedupStep, asked: NearOptions, considered: Sequence[Conside
     at_least = max(step.options.partitions, partitions_to_share(starts[-1]))
     fingerprints, bands = (tables_of(step, signed, name) for name in ("fingerprints", "bands"))
     partitions = partitions_for(sum(item.rows for item in bands), BANDS_AT_ONCE, at_least)
+    runs = [*fingerprints, *bands]  # one list for all: a thousand tasks name ten thousand files each
     candidates = yield [
         Task(
             function="dedup.candidates",
             key=f"c{partition:04d}",
             options=PartitionOptions(near=near, starts=starts, partition=partition, partitions=partitions),
-            inputs=[*fingerprints, *bands],
+            inputs=runs,
             directory=directory,
             cached=compared,
         )
@@ -176,12 +177,13 @@ def _find_near(step: DedupStep, asked: NearOptions, considered: Sequence[Conside
         ]
     stored = [table_input("texts", step.directory, receipt.files[0]) for receipt in texts]
     partitions = partitions_for(sum(item.rows for item in pairs), PAIRS_AT_ONCE, at_least)
+    runs = [*pairs, *stored, *fingerprints]
     verified = yield [
         Task(
             function="dedup.verify",
             key=f"v{partition:04d}",
             options=PartitionOptions(near=near, starts=starts, partition=partition, partitions=partitions),
-            inputs=[*pairs, *stored, *fingerprints],
+            inputs=runs,
             directory=directory,
             cached=compared,
         )
