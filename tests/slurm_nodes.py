@@ -60,7 +60,10 @@ PropagateResourceLimits=NONE
 {nodes}
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
-NODE = "NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=4 RealMemory=16000 State=UNKNOWN"
+NODE = (
+    "NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=4 RealMemory=16000 "
+    "State=UNKNOWN"
+)
 
 
 class SlurmNodes:
@@ -86,7 +89,13 @@ class SlurmNodes:
         key.chmod(0o600)
 
     def start(self) -> None:
-        places = {"socket": "socket", "key-file": "key", "pid-file": "pid", "seed-file": "seed", "log-file": "log"}
+        places = {
+            "socket": "socket",
+            "key-file": "key",
+            "pid-file": "pid",
+            "seed-file": "seed",
+            "log-file": "log",
+        }
         options = [f"--{option}={self.directory}/munge.{end}" for option, end in places.items()]
         self._start("munged", ["munged", "--foreground", *options])
         until(lambda: (self.directory / "munge.socket").exists(), "munged does not start")

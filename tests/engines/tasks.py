@@ -35,6 +35,10 @@ def perform(task: Task) -> Receipt:
         os.kill(os.getpid(), signal.SIGINT)
     if "warns" in task.config:
         logging.getLogger("tokmill.test").warning("%s is odd", task.config["warns"])
+    if "announces" in task.config:
+        (Path(task.config["announces"]) / str(os.getpid())).touch()
+    if "sleeps" in task.config:
+        time.sleep(task.config["sleeps"])
     if "writes_late" in task.config:
         time.sleep(3)  # long enough for the other task to fail
         Path(task.config["writes_late"]).touch()

@@ -5,7 +5,8 @@
     nothing to do ─> jobs end by themselves
 
     <out>/.slurm/<run>/        orders and replies (`mailbox`); removed with the run
-    <out>/.slurm/logs/         123_4.log of each job: a line for every task that begins and ends
+    <out>/.slurm/logs/         123_4.log of each job: a line for every task that begins and ends; kept where
+                               something went wrong
     <out>/.slurm/now.json      jobs and tasks, for `tokmill status`
 
 Before the tasks of a job that is over go to others its replies are read to their end.
@@ -88,8 +89,8 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 class _Failed(msgspec.Struct, frozen=True):
-    fault: msgspec.Raw | None = None
-    bug: msgspec.Raw | None = None
+    fault: object = None
+    bug: object = None
 
 
 class _Given:
@@ -130,6 +131,7 @@ class SlurmCluster:
         with contextlib.ExitStack() as undo:
             undo.enter_context(_ending_on_sigterm())
             self._fleet = Fleet(directory, worker_bytes, prepare, say, self._read)
+            undo.callback(self._fleet.close)
             self._undo = undo.pop_all()
         self.name = f"slurm {self._fleet.version}"
         self.is_blame_shared = any(pool.cpus > 1 for pool in pools.all())
@@ -182,8 +184,7 @@ class SlurmCluster:
         return self._most
 
     def close(self) -> None:
-        with self._undo:
-            self._fleet.close()
+        self._undo.close()
 
     # --- replies ---
 
@@ -258,11 +259,13 @@ class SlurmCluster:
     def _tell_of_failure(self, job: FleetJob, given: _Given) -> None:
         failed = msgspec.json.decode(given.reply or b"", type=_Failed)
         if failed.fault is not None or failed.bug is not None:
+            self._fleet.has_trouble = True
             self._say(f"{given.name} failed in {job}; its log: {self._fleet.log_of(job)}")
 
     def _lose(self, job: FleetJob, number: int, loss: Loss) -> None:
         given = self._take_from(job, number)
         if given is not None:
+            self._fleet.has_trouble = True
             self._say(f"{given.name} was lost with {job}; its log: {self._fleet.log_of(job)}")
             given.lost = WorkerLost(loss)
 

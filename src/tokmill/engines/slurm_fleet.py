@@ -46,7 +46,6 @@ _TOLD_AGAIN = 10
 _GLANCE_SECONDS = 0.05
 _MAX_TRIES = 5  # arrays of which no job has begun
 _BAD_NODE = 2  # jobs that have not begun there, while others have elsewhere
-_LOG_DAYS = 14
 _LOG_BYTES = 2000
 _PENDING = "PENDING"
 # Ends that say nothing of what a job would have done.
@@ -100,6 +99,7 @@ class Fleet:
     ) -> None:
         self.version = slurm_jobs.require_slurm()
         self.jobs: list[FleetJob] = []  # not gone
+        self.has_trouble = False  # that a log may tell more of
         self.home = directory.absolute() / DIRECTORY
         self._logs = self.home / LOGS
         self._worker_bytes, self._say, self._read = worker_bytes, say, read
@@ -132,6 +132,8 @@ class Fleet:
         finally:
             self._undo.close()
             (self.home / NOW).unlink(missing_ok=True)
+            if not self.has_trouble:  # else somebody may want to read the logs
+                shutil.rmtree(self.home, ignore_errors=True)
 
     def log_of(self, job: FleetJob) -> Path:
         return self._logs / f"{job.number}.log" if job.number else self._logs
@@ -200,6 +202,7 @@ class Fleet:
         self.forget(job)
         if job.heard_at is not None or job.is_leaving or state in _INNOCENT:
             return
+        self.has_trouble = True
         self._stillborn[job.node] = self._stillborn.get(job.node, 0) + 1
         if not job.batch.has_begun and all(other.is_gone for other in job.batch.jobs):
             self._count_try(job, state)
@@ -383,14 +386,10 @@ class Fleet:
             time.sleep(_GLANCE_SECONDS * 10)
 
     def _remove_old(self) -> None:
-        """Mailboxes of former runs, whose jobs are gone; and logs that nobody will look at any more."""
+        """Mailboxes of former runs, whose jobs are gone."""
         for path in sorted(self.home.iterdir()):
             if path.is_dir() and path not in (self._spool, self._logs):
                 shutil.rmtree(path, ignore_errors=True)
-        for path in sorted(self._logs.iterdir()):
-            with contextlib.suppress(OSError):
-                if time.time() - path.stat().st_mtime > _LOG_DAYS * 86_400:
-                    path.unlink()
 
 
 def _note(job: FleetJob, found: Listed, asked_at: float) -> None:
