@@ -164,9 +164,9 @@ def test_more_tasks_than_jobs_have_time_for_are_done_by_several_jobs(
 
 
 def test_a_task_that_no_job_has_time_for_is_named(slurm: SlurmNodes, tmp_path: Path) -> None:
-    with driving(tmp_path, 1, time=1) as driven:
-        with pytest.raises(TaskFailed, match="a job ran out of time 3 times") as caught:
-            driven.run([task("short"), task("long", sleeps=600.0)])
+    told = pytest.raises(TaskFailed, match="a job ran out of time 3 times")
+    with driving(tmp_path, 1, time=1) as driven, told as caught:
+        driven.run([task("short"), task("long", sleeps=600.0)])
     assert caught.value.where == "test long"
     assert "--slurm time" in caught.value.next
     assert "test long was lost with job" in driven.said[0]
@@ -218,9 +218,8 @@ def test_more_jobs_than_an_array_may_have_are_several_arrays_and_stages_have_job
 def test_jobs_that_cannot_begin_are_told_with_their_log_after_some_tries(
     slurm: SlurmNodes, tmp_path: Path
 ) -> None:
-    with driving(tmp_path, 2, python="/no/such/python") as driven:
-        with pytest.raises(EngineError) as caught:
-            driven.run([task("a")])
+    with driving(tmp_path, 2, python="/no/such/python") as driven, pytest.raises(EngineError) as caught:
+        driven.run([task("a")])
     assert "/no/such/python" in caught.value.what
     assert Path(caught.value.where).read_text()
     assert len(driven.said) == 4, "it was not tried again"

@@ -96,8 +96,9 @@ class _Failed(msgspec.Struct, frozen=True):
 class _Given:
     """A task that was submitted."""
 
-    def __init__(self, order: bytes, name: str, pool: Pool) -> None:
-        self.order, self.name, self.pool = order, name, pool
+    def __init__(self, order: bytes, function: str, key: str, pool: Pool) -> None:
+        self.order, self.function, self.pool = order, function, pool
+        self.name = f"{function} {key}"
         self.job: FleetJob | None = None  # that has it
         self.begun_at = 0.0
         self.reply: bytes | None = None
@@ -124,7 +125,7 @@ class SlurmCluster:
         self._of_job: dict[FleetJob, set[int]] = {}  # what each is at
         self._handed_in: dict[FleetJob, int] = {}
         self._waiting: dict[Pool, deque[int]] = {pool: deque() for pool in pools.all()}
-        self._longest: dict[Pool, float] = {}  # seconds of a task
+        self._longest: dict[str, float] = {}  # seconds of a task, by its function
         self._count = self._done = 0
         self._state_at = self._pending_at = 0.0
         self._garbled: set[FleetJob] = set()
@@ -142,7 +143,7 @@ class SlurmCluster:
     def submit(self, order: bytes) -> int:
         task = msgspec.json.decode(order, type=_Named).task
         self._count += 1
-        given = _Given(order, f"{task.function} {task.key}", self._pools.of(task.function))
+        given = _Given(order, task.function, task.key, self._pools.of(task.function))
         self._given[self._count] = given
         self._waiting[given.pool].append(self._count)
         return self._count
@@ -253,7 +254,7 @@ class SlurmCluster:
         if given is not None:
             given.job = None
             took = time.monotonic() - given.begun_at
-            self._longest[job.pool] = max(self._longest.get(job.pool, 0.0), took)
+            self._longest[given.function] = max(self._longest.get(given.function, 0.0), took)
         return given
 
     def _tell_of_failure(self, job: FleetJob, given: _Given) -> None:
@@ -304,22 +305,23 @@ class SlurmCluster:
             waiting, free = self._waiting[job.pool], self._free(job)
             if not waiting or not free:
                 continue
-            if not self._has_time(job, now):
+            numbers = [number for number in waiting if self._has_time(job, number, now)][:free]
+            if not numbers:
                 if not self._of_job[job]:
                     self._fleet.tell_to_end([job])
                 continue
-            numbers = [waiting.popleft() for _ in range(min(free, len(waiting)))]
             self._of_job[job].update(numbers)
             for number in numbers:
+                waiting.remove(number)
                 self._given[number].job, self._given[number].begun_at = job, now
             orders = [Order(number, msgspec.Raw(self._given[number].order)) for number in numbers]
             append(job.mailbox.orders, orders)
 
-    def _has_time(self, job: FleetJob, now: float) -> bool:
+    def _has_time(self, job: FleetJob, number: int, now: float) -> bool:
         """One that has done nothing yet has all the time there is."""
         if job.ends_at is None or not self._handed_in[job]:
             return True
-        return job.ends_at - now > _TIME_FACTOR * self._longest.get(job.pool, 0.0)
+        return job.ends_at - now > _TIME_FACTOR * self._longest.get(self._given[number].function, 0.0)
 
     def _ask_for_jobs(self) -> None:
         for pool, waiting in self._waiting.items():

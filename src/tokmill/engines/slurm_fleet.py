@@ -71,7 +71,8 @@ class FleetJob:
         self.node = ""
         self.state = _PENDING
         self.reason = ""
-        self.heard_at: float | None = None  # None: it has not begun
+        self.hello_at: float | None = None  # None: it has not begun
+        self.heard_at: float | None = None
         self.ends_at: float | None = None  # None: not known, or never
         self.is_leaving = False  # or was told to
         self.is_gone = False
@@ -81,6 +82,7 @@ class FleetJob:
 
     def hear_hello(self, number: str, node: str) -> None:
         self.number, self.node, self.state, self.batch.has_begun = number, node, "RUNNING", True
+        self.hello_at = time.monotonic()
 
     def __str__(self) -> str:
         return f"job {self.number or self.batch.name}" + (f" on {self.node}" if self.node else "")
@@ -107,6 +109,7 @@ class Fleet:
         token = secrets.token_hex(4)
         self._run, self._spool = f"{self._prefix}{token}-", self.home / token
         self._batches = 0
+        self._is_told_of_limit = False
         self._tries: dict[Pool, int] = {}  # arrays in a row of which no job has begun
         self._stillborn: dict[str, int] = {}  # by node
         self._good_nodes: set[str] = set()
@@ -116,6 +119,7 @@ class Fleet:
         with contextlib.ExitStack() as undo:
             self._end_former()
             make_directory(self._spool)
+            self._spool.chmod(0o700)  # who can write there gives orders in our name
             make_directory(self._logs)
             self._remove_old()
             (self._spool / PREPARE).write_bytes(msgspec.json.encode(prepare or ((), ())))
@@ -184,7 +188,10 @@ class Fleet:
             if found is None:
                 over.append((job, slurm_jobs.FORGOTTEN))
                 continue
-            is_requeued = found.state == _PENDING and job.heard_at is not None
+            has_begun = job.hello_at is not None and seen.asked_at > job.hello_at
+            is_requeued = found.state == _PENDING and has_begun
+            if job.hello_at is not None and not has_begun and found.state not in OVER:
+                continue  # it was asked before
             _note(job, found, seen.asked_at)
             silent = time.monotonic() - job.heard_at if job.heard_at is not None else 0.0
             if found.state in OVER:
@@ -271,6 +278,9 @@ class Fleet:
             return size // 2
         if error.is_too_many and self.jobs:
             self._submit_at = time.monotonic() + _PENDING_SECONDS
+            if not self._is_told_of_limit:
+                self._is_told_of_limit = True
+                self._say(f"Slurm takes no more jobs now ({error})")
             return 0
         raise EngineError(
             f"Slurm does not take the job: {error}",

@@ -94,7 +94,7 @@ def require_slurm() -> str:
 
 def prefix_of(directory: Path) -> str:
     """How the names of all jobs of a directory begin, whoever has submitted them."""
-    return f"tokmill-{hashlib.sha256(os.fsencode(directory)).hexdigest()[:10]}-"
+    return f"tokmill-{hashlib.sha256(os.fsencode(directory.resolve())).hexdigest()[:10]}-"
 
 
 def max_array_size() -> int:
@@ -169,6 +169,9 @@ def _run(command: list[str], given: str = "") -> str:
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("SLURM_") or name in kept
     }
+    if "PYTHONPATH" in environment:  # a job has another current directory
+        paths = environment["PYTHONPATH"].split(os.pathsep)
+        environment["PYTHONPATH"] = os.pathsep.join(str(Path(path).absolute()) for path in paths if path)
     try:
         done = subprocess.run(
             command,
