@@ -209,7 +209,7 @@ def test_a_stage_has_what_all_have_and_its_own() -> None:
         ["time=10", "tokens.mem=8G", "partition=long", "dedup.verify.cpus=4", "tokens.time=20"]
     )
     assert pools.of("clean").arguments(1 << 30) == [
-        *("--time=10", "--partition=long", "--cpus-per-task=1", "--mem=1168M")
+        *("--time=10", "--partition=long", "--cpus-per-task=1", "--mem=1263M")
     ]
     assert pools.of("tokens").arguments(1 << 30) == [
         *("--partition=long", "--time=20", "--cpus-per-task=1", "--mem=8G")

@@ -141,15 +141,15 @@ def driving(directory: Path, workers: int | None = 2, **asked: object) -> Iterat
 
 
 def test_tasks_are_submitted_while_the_controller_is_away(slurm: SlurmNodes, tmp_path: Path) -> None:
-    with driving(tmp_path) as driven:
-        slurm.kill_controller()
-        timer = threading.Timer(10, slurm.start_controller)
-        timer.start()
-        try:
+    timer = threading.Timer(10, slurm.start_controller)
+    try:
+        with driving(tmp_path) as driven:
+            slurm.kill_controller()
+            timer.start()
             assert len(driven.run([task(str(number)) for number in range(8)])) == 8
-        finally:
-            timer.join()
-            until(slurm.is_up, slurm.said())
+    finally:
+        timer.join()
+        until(slurm.is_up, slurm.said())
 
 
 def test_more_tasks_than_jobs_have_time_for_are_done_by_several_jobs(

@@ -240,7 +240,7 @@ def _check_slurm(resources: Resources) -> None:
         raise RecipeError(
             "a bound on memory is for workers of this machine; a job of Slurm has its own",
             where="--memory",
-            next="`--slurm mem=8G` for each job, and fewer `--workers`",
+            next="bound each of them: `tokmill run --slurm mem=8G`",
         )
     parse_slurm(resources.slurm)
 

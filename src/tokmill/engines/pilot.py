@@ -35,6 +35,7 @@ import msgspec
 
 from tokmill.artifacts.progress import LOGGER
 from tokmill.engines.cluster import WorkerLost
+from tokmill.engines.forking import forked_server
 from tokmill.engines.mailbox import (
     Answer,
     Beat,
@@ -54,6 +55,7 @@ from tokmill.engines.mailbox import (
     append,
     read_pulse,
 )
+from tokmill.engines.own_process import spare_collector
 from tokmill.engines.processes import Handle, Load, Prepare, Processes
 from tokmill.errors import TokmillError
 
@@ -230,6 +232,7 @@ def _tell(message: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
+    spare_collector()
     spool, batch, processes, idle_seconds = arguments
     mailbox = Mailbox(Path(spool), int(batch), int(os.environ["SLURM_ARRAY_TASK_ID"]))
     replies: Reader[FromJob] = Reader(mailbox.replies, FromJob)
@@ -238,7 +241,8 @@ def main(arguments: list[str]) -> int:
             _tell("this job was requeued: its orders are with others")
             append(mailbox.replies, [Bye(1 << 62, "requeued")])
             return 0
-        Pilot(Path(spool), mailbox, int(processes), float(idle_seconds)).work()
+        with forked_server():  # while this process has one thread, as a command does
+            Pilot(Path(spool), mailbox, int(processes), float(idle_seconds)).work()
     except FileNotFoundError:
         _tell("the run is over")
         return 0

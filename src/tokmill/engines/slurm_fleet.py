@@ -23,6 +23,7 @@ import msgspec
 
 from tokmill.engines import slurm_jobs
 from tokmill.engines.mailbox import End, FromJob, Mailbox, Pulse, Reader, append
+from tokmill.engines.own_process import ONE_THREAD
 from tokmill.engines.pilot import PREPARE
 from tokmill.engines.processes import Prepare
 from tokmill.engines.slurm_jobs import OVER, Listed, Refused, Seen, Unreachable, Watch
@@ -285,8 +286,8 @@ class Fleet:
         raise EngineError(
             f"Slurm does not take the job: {error}",
             where=shlex.join(["sbatch", *pool.arguments(self._worker_bytes)]),
-            next="give what this cluster has: `--slurm partition=…`, `--slurm account=…`, `--slurm mem=…`, "
-            "`--slurm time=…`",
+            next="give what this cluster has: `tokmill run --slurm partition=…` and the like, for account, "
+            "memory and time",
         ) from None
 
     def _make_batch(self, pool: Pool, size: int) -> Batch:
@@ -302,7 +303,8 @@ class Fleet:
     def _script(self, pool: Pool) -> str:
         command = [pool.python or sys.executable, "-m", "tokmill.engines.pilot", str(self._spool)]
         command += [str(self._batches - 1), str(pool.cpus), str(pool.idle)]
-        return f"#!/bin/bash\n{pool.setup}\nexec {shlex.join(command)}\n"
+        variables = " ".join(f"{name}={value}" for name, value in ONE_THREAD.items())
+        return f"#!/bin/bash\n{pool.setup}\nexport {variables}\nexec {shlex.join(command)}\n"
 
     def _arguments(self, batch: Batch) -> list[str]:
         own = batch.pool.arguments(self._worker_bytes)
