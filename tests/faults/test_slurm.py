@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 from collections.abc import Iterator
@@ -11,12 +12,14 @@ from pathlib import Path
 
 import psutil
 import pytest
+from click.testing import CliRunner
 
 import tokmill as mill
 from faults.at_task import AtTask
 from faults.disk import checked_digest
 from mill import small_corpus
 from slurm_nodes import SlurmNodes, slurm_nodes, until
+from tokmill.cli import main
 from written import LOCK, MANIFEST
 
 
@@ -58,8 +61,10 @@ def test_a_job_that_is_killed_in_the_middle_of_a_run_costs_only_time(
 ) -> None:
     recipe, digest = expected
     killed: list[int] = []
+    told: list[str] = []
 
     def kill() -> None:
+        told.append(CliRunner().invoke(main, ["status", str(tmp_path / "out")]).stdout)
         pids = slurm.pids()
         killed.append(int(psutil.Process(pids[0]).environ()["SLURM_JOB_ID"]))
         for pid in pids:
@@ -69,6 +74,10 @@ def test_a_job_that_is_killed_in_the_middle_of_a_run_costs_only_time(
     progress = AtTask(4, kill)
     mill.run(recipe, tmp_path / "out", engine="slurm", workers=2, progress=progress)
     assert killed
+    assert re.search(
+        r"^Slurm: jobs [0-9]+ \w+.*; tasks [0-9]+ waiting, [0-9]+ running, [0-9]+ done$", told[0], re.M
+    )
+    assert "/out/.slurm/logs" in told[0].replace("\n", "")
     logs = sorted((tmp_path / "out/.slurm/logs").iterdir())
     assert any("begin ingest" in log.read_text() for log in logs), "what went wrong cannot be looked up"
     assert mill.verify(tmp_path / "out").ok, "logs are no part of a run, and not strangers in it"

@@ -134,8 +134,8 @@ def find_jobs(prefix: str) -> Seen:
     found: dict[tuple[str, int], Listed] = {}
     for line in said.splitlines():
         number, name, state, reason, nodes, left = [*line.split("|"), *[""] * 6][:6]
-        index = number.rpartition("_")[2]
-        if name.startswith(prefix) and index.isdecimal():
+        _, is_array, index = number.rpartition("_")
+        if name.startswith(prefix) and is_array and index.isdecimal():
             found[name, int(index)] = Listed(number, state, reason, nodes, _seconds(left))
     return Seen(asked_at, found)
 
