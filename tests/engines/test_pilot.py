@@ -154,13 +154,14 @@ def test_what_is_at_work_is_broken_off_before_a_pilot_says_bye(
         assert pilot.said[1] == Returned([1, 2])
 
 
+@pytest.mark.parametrize("swallows", [False, True])
 def test_a_signal_to_all_processes_of_a_job_counts_against_no_task(
-    flown: list[Flown], tmp_path: Path
+    flown: list[Flown], tmp_path: Path, swallows: bool
 ) -> None:
     """As Slurm sends it: the process that has the task may be the first to die of it."""
     (tmp_path / "pids").mkdir()
     pilot = fly(flown, tmp_path)
-    pilot.order(task("a", announces=str(tmp_path / "pids"), sleeps=600))
+    pilot.order(task("a", announces=str(tmp_path / "pids"), sleeps=600, swallows=swallows))
     for pid in [*announced(tmp_path / "pids", 1), pilot.process.pid]:
         os.kill(pid, signal.SIGTERM)
     assert pilot.ends() == 0
