@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -283,34 +283,58 @@ def test_the_next_run_ends_the_jobs_of_a_driver_that_was_killed_before_it_begins
             assert set(driven.run([task("a")])) == {"a"}
 
 
-def kill_job(slurm: SlurmNodes, chance: random.Random) -> None:
+def test_a_run_whose_driver_is_killed_again_and_again_ends_with_the_same_digest(
+    slurm: SlurmNodes, expected: tuple[Path, str], tmp_path: Path
+) -> None:
+    recipe, digest = expected
+    command = "from tokmill.cli import main; main()"
+    arguments = ["run", str(recipe), "--out", str(tmp_path / "out"), "--engine", "slurm", "--workers", "3"]
+    chance = random.Random(3)
+    for _ in range(4):
+        driver = subprocess.Popen([sys.executable, "-c", command, *arguments], stderr=subprocess.DEVNULL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            driver.wait(chance.uniform(4, 15))
+        driver.kill()
+        driver.wait()
+    mill.run(recipe, tmp_path / "out", engine="slurm", workers=3)
+    until(lambda: slurm.pids() == [], "processes of jobs outlive the run")
+    assert digest_without_logs(tmp_path / "out") == digest
+
+
+def kill_job(slurm: SlurmNodes, chance: random.Random) -> bool:
     pids = slurm.pids()
-    if pids:
-        with contextlib.suppress(psutil.Error, ProcessLookupError):
-            number = psutil.Process(chance.choice(pids)).environ()["SLURM_JOB_ID"]
-            for pid in pids:
-                if psutil.Process(pid).environ()["SLURM_JOB_ID"] == number:
-                    os.kill(pid, signal.SIGKILL)
+    killed = False
+    with contextlib.suppress(psutil.Error, ProcessLookupError, IndexError):
+        number = psutil.Process(chance.choice(pids)).environ()["SLURM_JOB_ID"]
+        for pid in pids:
+            if psutil.Process(pid).environ()["SLURM_JOB_ID"] == number:
+                os.kill(pid, signal.SIGKILL)
+                killed = True
+    return killed
 
 
-def kill_process(slurm: SlurmNodes, chance: random.Random) -> None:
-    pids = slurm.pids()
-    if pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(chance.choice(pids), signal.SIGKILL)
+def kill_process(slurm: SlurmNodes, chance: random.Random) -> bool:
+    with contextlib.suppress(ProcessLookupError, IndexError):
+        os.kill(chance.choice(slurm.pids()), signal.SIGKILL)
+        return True
+    return False
 
 
-def cancel_job(slurm: SlurmNodes, chance: random.Random) -> None:
+def cancel_job(slurm: SlurmNodes, chance: random.Random) -> bool:
     running = slurm.running()
     if running:
         subprocess.run(["scancel", "--quiet", chance.choice(running)], check=False)
+    return bool(running)
 
 
-def lose_node(slurm: SlurmNodes, chance: random.Random) -> None:
-    name = chance.choice(slurm.names)
-    slurm.kill_node(name)
-    time.sleep(chance.choice([0.5, 12.0]))  # back before it was missed, or after
-    slurm.start_node(name)
+def lose_node(slurm: SlurmNodes, chance: random.Random) -> bool:
+    busy = [name for name in slurm.names if slurm.pids(name)]
+    if busy:
+        name = chance.choice(busy)
+        slurm.kill_node(name)
+        time.sleep(chance.choice([0.5, 12.0]))  # back before it was missed, or after
+        slurm.start_node(name)
+    return bool(busy)
 
 
 def test_twenty_kills_of_jobs_and_nodes_at_random_lose_nothing_and_double_nothing(
@@ -318,29 +342,33 @@ def test_twenty_kills_of_jobs_and_nodes_at_random_lose_nothing_and_double_nothin
 ) -> None:
     recipe, digest = expected
     chance = random.Random(20)
-    acts: list[Callable[[SlurmNodes, random.Random], None]] = [kill_job, kill_process, cancel_job, lose_node]
+    acts = [kill_job, kill_process, cancel_job, lose_node]
     done: list[str] = []
+    stopped: list[str] = []
     over = threading.Event()
 
     def kill_on() -> None:
         while len(done) < 20 and not over.wait(chance.uniform(0.5, 6)):
             act = chance.choice(acts)
-            act(slurm, chance)
-            done.append(act.__name__)
+            if act(slurm, chance):  # some had nothing to kill
+                done.append(act.__name__)
 
     thread = threading.Thread(target=kill_on)
     thread.start()
+    runs = 0
     try:
-        runs = 0
-        while len(done) < 20 or not runs:  # a new run where one is over before all kills are
-            runs += 1
+        while len(done) < 20:  # another run where one is over before all kills are
             out = tmp_path / f"out{runs}"
-            with contextlib.suppress(TaskFailed, EngineError):  # too often in one place: it resumes
-                mill.run(recipe, out, engine="slurm", workers=5)
-            mill.run(recipe, out, engine="slurm", workers=5)
+            runs += 1
+            while True:
+                try:
+                    mill.run(recipe, out, engine="slurm", workers=5)
+                    break
+                except (TaskFailed, EngineError) as error:  # too often in one place: the same again resumes
+                    stopped.append(str(error))
             assert digest_without_logs(out) == digest
     finally:
         over.set()
         thread.join()
         until(slurm.is_up, slurm.said())
-    print(f"{runs} runs, {done}")
+    print(f"{runs} runs, {done}, stopped by {stopped}")
