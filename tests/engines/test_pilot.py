@@ -36,6 +36,7 @@ from tokmill.engines.orders import encode_order, read_reply
 from tokmill.engines.pilot import PREPARE
 
 TESTS = Path(__file__).resolve().parents[1]
+IN_SLURM = {"SLURM_ARRAY_JOB_ID": "9", "SLURM_ARRAY_TASK_ID": "0", "SLURMD_NODENAME": "n1"}
 
 
 class Flown:
@@ -56,7 +57,7 @@ class Flown:
         path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tokmill.engines.pilot", *self._arguments],
-            env={**os.environ, "SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_JOB_ID": "9", "PYTHONPATH": path},
+            env={**os.environ, **IN_SLURM, "PYTHONPATH": path},
             stdout=subprocess.PIPE,
         )
 
@@ -110,7 +111,7 @@ def test_orders_are_carried_out_and_a_pilot_without_any_ends_by_itself(
     assert pilot.kinds() == ["Hello", "Answer", "Answer", "Bye"]
     hello, first, second, bye = pilot.said
     assert isinstance(hello, Hello)
-    assert hello.job == "9_0"
+    assert (hello.job, hello.node) == ("9_0", "n1")
     for message, key in ((first, "a"), (second, "b")):
         assert isinstance(message, Answer)
         receipt = read_reply(bytes(message.reply)).receipt

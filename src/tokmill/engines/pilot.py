@@ -1,6 +1,6 @@
 """What a job does: it takes orders from its mailbox, and has processes of its node carry them out.
 
-    python -m tokmill.engines.pilot SPOOL BATCH PROCESSES IDLE_SECONDS          index: SLURM_ARRAY_TASK_ID
+    python -m tokmill.engines.pilot SPOOL BATCH PROCESSES IDLE_SECONDS     in an array, whose variables it has
 
     orders ──> one free process each (`processes`: forked, loaded ahead) ──> replies
                   └─ it dies: Lost, its order is known, and the job goes on
@@ -23,7 +23,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
 import sys
 import time
 from collections import deque
@@ -101,9 +100,8 @@ class Pilot:
         signal.signal(signal.SIGTERM, self._hear_term)
         signal.signal(signal.SIGUSR1, self._hear_usr1)
         _log_to(self._outbox)
-        job = f"{os.environ.get('SLURM_ARRAY_JOB_ID', '')}_{os.environ.get('SLURM_ARRAY_TASK_ID', '')}"
-        node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-        self._outbox.append(Hello(job, node, os.getpid()))
+        job = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
+        self._outbox.append(Hello(job, os.environ["SLURMD_NODENAME"], os.getpid()))
         nap = _NAPS[0]
         while not self._why:
             self._send()
