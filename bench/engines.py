@@ -2,6 +2,9 @@
 
     python bench/engines.py [--texts DIR] [--workers 2] [--rounds 3] [--engines local ray dask] [--json FILE]
 
+`slurm` is an engine too, where the temporary directory is on a disk that the nodes have; the CPU seconds of
+its jobs are not counted. What an engine costs without any work is in bench/empty_tasks.py.
+
 In a process of its own, each engine first mills a few documents, which starts its workers and loads their
 kernels and the tokenizer; that is its start-up. Then it mills the texts, and that is timed. Engines
 alternate, so that a noisy minute does not fall on one of them only; figures are medians of the rounds. All
@@ -147,7 +150,12 @@ def measure_alone(engine: EngineName, workers: int, few: Path, whole: Path) -> t
 def _measure_here(name: EngineName, workers: int, few: Path, whole: Path, sender: Any) -> None:
     load_kernels()
     started = time.perf_counter()
-    engine = open_engine(Resources(workers, name), 8 << 20, lambda message: print(message, file=sys.stderr))
+    engine = open_engine(
+        Resources(workers, name),
+        8 << 20,
+        lambda message: print(message, file=sys.stderr),
+        directory=whole.parent,
+    )
     try:
         mill(few, engine)
         ready, before = time.perf_counter(), tree_cpu_seconds()

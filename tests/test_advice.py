@@ -159,7 +159,7 @@ def values() -> frozenset[str]:
 OTHERS = re.compile(
     r"(xz -6|zstd -19|jq -c '\.KEY\[\]' FILE|iconv -f UTF-16 -t UTF-8( FILE)?|"
     r"pip install .*|dask worker ADDRESS|ray status|ray\.shutdown\(\)|ray start --num-cpus N|uninstall "
-    r"gigatoken"
+    r"gigatoken|squeue --me|which sbatch|SLURM_CONF"
     r"|HF_TOKEN|HF_ENDPOINT|HF_HUB_OFFLINE|\*-0000\[0-3\]\.jsonl\.zst|\*|translation\.en|en|eng|Latn|eng_Latn|chars"
     r"|X\.tar\.gz|datasets|domains|weight|sources|TMPDIR|X|configs|ray "
     r"start|digit_share<=0\.3|gopher-quality\.min_words=30|docs=1000"

@@ -34,6 +34,7 @@ LATE = {
     ("tokenizers.load", "tokmill.tokenizers.tekken"): "likewise",
     ("engines.local", "tokmill.engines.ray"): "the engine that is asked for",
     ("engines.local", "tokmill.engines.dask"): "likewise",
+    ("engines.local", "tokmill.engines.slurm"): "likewise",
     ("audit.why", "tokmill.audit.webpages"): "half a second of readers, where a source has web pages",
     ("reports.peeking", "tokmill.reports.webpage"): "likewise, and of what makes pages",
     ("sources.hubfile", "huggingface_hub"): "the extra `hub`",

@@ -19,6 +19,7 @@ from docs.pages import (
     reader_environment,
     run_blocks,
 )
+from slurm_nodes import slurm_nodes
 from tokmill import load_recipe
 from tokmill.cli import main
 
@@ -42,6 +43,7 @@ _SLOW = {
     "train-with-transformers",
 }
 _PAGES = [_README, _TUTORIAL, *_HOW_TO]
+_ON_SLURM = REPOSITORY / "docs/how-to/run-on-slurm.md"
 _LANGUAGES = {"sh", "python", "yaml", "text"}
 
 # Blocks that no test can run: they reach the hub, several machines, or a training framework of their own.
@@ -133,12 +135,25 @@ def test_the_tutorial_leads_from_a_clone_to_a_batch(
     [
         pytest.param(page, id=page.stem, marks=[pytest.mark.slow_docs] if page.stem in _SLOW else [])
         for page in _HOW_TO
+        if page != _ON_SLURM
     ],
 )
 def test_a_how_to_does_what_it_says(
     page: Path, environment: dict[str, str], shared_runs: Path, tmp_path: Path
 ) -> None:
     _assert_told(_run_page(page, tmp_path, environment, shared_runs))
+
+
+@pytest.mark.slow_docs
+def test_the_page_of_slurm_does_what_it_says(
+    environment: dict[str, str], shared_runs: Path, tmp_path: Path
+) -> None:
+    with slurm_nodes(2) as slurm:
+        told = _run_page(_ON_SLURM, tmp_path, environment | {"SLURM_CONF": str(slurm.config)}, shared_runs)
+        _assert_told(told)
+        commands = [number for number, block in enumerate(told.blocks) if block.is_command]
+        assert commands == list(told.outputs)
+        assert slurm.running() == []
 
 
 def test_the_tree_in_the_readme_is_the_tree() -> None:

@@ -35,6 +35,15 @@ def perform(task: Task) -> Receipt:
         os.kill(os.getpid(), signal.SIGINT)
     if "warns" in task.config:
         logging.getLogger("tokmill.test").warning("%s is odd", task.config["warns"])
+    if "announces" in task.config:
+        (Path(task.config["announces"]) / str(os.getpid())).touch()
+    if "sleeps" in task.config:
+        try:
+            time.sleep(task.config["sleeps"])
+        except BaseException as error:
+            if task.config.get("swallows"):  # as some libraries do with what a signal raises in them
+                raise ValueError("something else") from error
+            raise
     if "writes_late" in task.config:
         time.sleep(3)  # long enough for the other task to fail
         Path(task.config["writes_late"]).touch()

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,9 @@ import pytest
 
 import tokmill as mill
 from engines.tasks import perform, run_all, task
+from faults.at_task import AtTask
 from faults.disk import checked_digest
 from mill import small_corpus
-from tokmill.artifacts.progress import Silence
 from tokmill.engines.local import Resources, open_engine
 from tokmill.errors import DiskFull, EngineError
 
@@ -50,22 +50,6 @@ def test_every_engine_and_number_of_workers_has_the_same_digest(
     recipe, digest = expected
     mill.run(recipe, tmp_path / "out", engine=engine, workers=workers)
     assert checked_digest(tmp_path / "out") == digest
-
-
-class AtTask(Silence):
-    """Does something once, when so many tasks are done, and keeps what was said."""
-
-    def __init__(self, number: int, act: Callable[[], None]) -> None:
-        self._left, self._act = number, act
-        self.said: list[str] = []
-
-    def say(self, message: str) -> None:
-        self.said.append(message)
-
-    def finish_task(self, name: str) -> None:
-        self._left -= 1
-        if self._left == 0:
-            self._act()
 
 
 @contextlib.contextmanager

@@ -28,6 +28,7 @@ STARTS_PROCESSES = {
     "artifacts/manifest.py",  # git rev-parse, with fixed arguments
     "kernels/warm.py",  # this Python, to compile kernels of ours
     "storage/relay.py",  # this Python, to read object stores for a forked process
+    "engines/slurm_jobs.py",  # sbatch, squeue, scancel, scontrol, with the user's own options
     "sources/pdftext.py",  # this Python, to read PDFs where a crash does no harm
 }
 UNPICKLES: set[str] = set()

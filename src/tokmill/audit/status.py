@@ -21,6 +21,7 @@ from importlib import util
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import psutil
 import pyarrow as pa
 
@@ -30,6 +31,7 @@ from tokmill.artifacts.progress import Journal, Progress, Silence, load_journal
 from tokmill.artifacts.step import open_artifact
 from tokmill.audit.opened import existing, find_artifacts
 from tokmill.engines.local import COMPILING, compile_kernels
+from tokmill.engines.slurm_state import SlurmState, load_state
 from tokmill.errors import TokmillError, plural
 from tokmill.kernels.warm import count_stale, kernels_of
 from tokmill.storage import codecs
@@ -64,6 +66,7 @@ class Status(NamedTuple):
     error: Json | None
     said: list[str]
     cache_bytes: int = 0  # that the cache beside the run takes
+    slurm: SlurmState | None = None  # jobs and tasks of a run that is at work there
 
     @property
     def ok(self) -> bool:
@@ -80,6 +83,7 @@ class Status(NamedTuple):
             "directory": str(self.directory),
             "steps": [step._asdict() for step in self.steps],
             "steps_done": self.done,
+            "slurm": None if self.slurm is None else msgspec.to_builtins(self.slurm),
         }
 
 
@@ -118,6 +122,7 @@ def status(directory: str | Path) -> Status:
         error=dict(journal.error) if journal is not None and journal.error is not None else None,
         said=list(journal.said) if journal is not None else [],
         cache_bytes=cache_bytes(directory.resolve()),
+        slurm=load_state(directory) if state == RUNNING else None,
     )
 
 

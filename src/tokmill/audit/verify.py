@@ -40,6 +40,7 @@ from tokmill.audit.proofs import (
     verification_of,
     with_checksums,
 )
+from tokmill.engines.slurm_state import DIRECTORY as SLURM_DIRECTORY
 from tokmill.errors import CorruptFile, InputChanged, OutOfMemory, StorageError, TokmillError
 from tokmill.formats import format_of, plugin_of
 from tokmill.formats.megatron import MegatronFile
@@ -215,7 +216,7 @@ def _strangers(
         workplace = _workplace(place)
         if path.is_dir() or path in known or (path.name == MANIFEST and workplace is None):
             continue
-        if path.parent == root and path.name in _BESIDE:
+        if (path.parent == root and path.name in _BESIDE) or place.parts[0] == SLURM_DIRECTORY:
             continue
         if workplace is not None:
             if workplace not in seen:

@@ -226,14 +226,20 @@ _until = click.option(
 @workers_option
 @click.option(
     "--engine",
-    type=click.Choice(["local", "ray", "dask"]),
+    type=click.Choice(["local", "ray", "dask", "slurm"]),
     default="local",
-    help="What runs the tasks: processes of this machine, Ray or Dask.",
+    help="What runs the tasks: processes of this machine, Ray, Dask, or jobs of Slurm.",
 )
 @click.option(
     "--address",
     help="A running cluster: auto, HOST:PORT or ray://HOST:PORT for Ray, tcp://HOST:PORT for Dask "
     "[default: one of its own, on this machine].",
+)
+@click.option(
+    "--slurm",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="What jobs ask of Slurm: partition=long, time=4:00:00, cpus=8, tokens.mem=8G; may be repeated.",
 )
 @click.option("--memory", metavar="SIZE", help="Start no more workers than fit into this, e.g. 4GB.")
 @_until

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tokmill.audit.check import Checked
     from tokmill.audit.proofs import Verification
     from tokmill.audit.status import Examination, Status, StepStatus
+    from tokmill.engines.slurm_state import SlurmState
     from tokmill.pipeline.garbage import Collected
     from tokmill.publish.publication import Fetched
     from tokmill.takedown.forgetting import Forgetting
@@ -156,6 +157,8 @@ def _render_status(found: Status) -> None:
             f"{found.shards_per_second:.3g} shards/s; the running steps need about "
             f"{_time(found.seconds_left)} more"
         )
+    if found.slurm is not None:
+        _render_slurm(found, found.slurm)
     if found.cache_bytes:
         out.print(f"[dim]{decimal(found.cache_bytes)} in the cache beside it, for the next run[/]")
     if found.holder is not None:
@@ -170,6 +173,27 @@ def _render_status(found: Status) -> None:
             "[dim]no error was recorded: it was killed, or the machine stopped; run the recipe again to "
             "resume[/]"
         )
+
+
+_SHOWN_TASKS = 10
+
+
+def _render_slurm(found: Status, slurm: SlurmState) -> None:
+    jobs = ", ".join(f"{count} {state}" for state, count in slurm.jobs.items()) or "none"
+    why = f" ({', '.join(slurm.reasons)})" if slurm.reasons else ""
+    known = [step for step in found.steps if step.state == "running" and step.shards is not None]
+    left = sum((step.shards or 0) - (step.shards_done or 0) for step in known)
+    at_work = slurm.at_work
+    out.print(
+        f"Slurm: jobs {escape(jobs + why)}; tasks {max(left - len(at_work), 0):,} waiting, {len(at_work):,} "
+        f"running, {slurm.tasks_done:,} done"
+    )
+    for task in at_work[:_SHOWN_TASKS]:
+        where = f"job {task.job} on {task.node}"
+        out.print(f"  {escape(task.task):<40} {_time(task.seconds):>10}  [dim]{escape(where)}[/]")
+    if len(at_work) > _SHOWN_TASKS:
+        out.print(f"  … and {len(at_work) - _SHOWN_TASKS:,} more")
+    out.print(f"[dim]logs: {escape(slurm.logs)}[/]")
 
 
 def _render_step(step: StepStatus) -> None:

@@ -1,4 +1,4 @@
-"""Tasks for workers that are other processes: what those of this machine, Ray and Dask have in common.
+"""Tasks for workers that are other processes: what this machine, Ray, Dask and Slurm have in common.
 
     submit ──> waiting ──the longest first, at most `room` at once──> running ──reply──> collect: Done
                   ^                                                      │
@@ -98,6 +98,7 @@ _GIVE_UP_AFTER_NODES = 10
 class Loss(enum.Enum):
     WORKER = "a worker died"
     NODE = "a node was lost"
+    TIME = "a job ran out of time"
 
 
 class WorkerLost(Exception):
@@ -184,14 +185,15 @@ class ClusterEngine:
 
     def _count(self, loss: Loss, task: Task) -> None:
         """One more of them while a worker had the task; so many are too many."""
-        limit = self._cluster.max_deaths if loss is Loss.WORKER else _GIVE_UP_AFTER_NODES
+        limit = _GIVE_UP_AFTER_NODES if loss is Loss.NODE else self._cluster.max_deaths
         counts, fingerprint = self._losses[loss], task.fingerprint
         counts[fingerprint] = counts.get(fingerprint, 0) + 1
         if counts[fingerprint] >= limit:
             raise TaskFailed(
                 f"{loss.value} {limit} times while it worked on this task",
                 where=f"{task.function} {task.key}",
-                next=f"{self._cluster.killer} or a smaller `shards.megabytes`",
+                next=f"{_MORE_TIME if loss is Loss.TIME else self._cluster.killer} or a smaller "
+                "`shards.megabytes`",
             ) from None
 
     def _room(self) -> int:
@@ -221,4 +223,5 @@ class ClusterEngine:
             self._cluster.cancel(running)
 
 
+_MORE_TIME = "give jobs more time (`--slurm time=…`)"
 CLUSTER_KILLER = "look for the kernel's (or Ray's) out-of-memory killer; try fewer workers on a node"

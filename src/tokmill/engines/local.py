@@ -2,7 +2,8 @@
 
     open_engine ─┬─ local   the driver itself, where one worker is enough; else processes, which may be killed
                  ├─ ray     a private instance, or the cluster at an address
-                 └─ dask    likewise
+                 ├─ dask    likewise
+                 └─ slurm   jobs of the cluster that this machine submits to
 
     engine.submit(perform, tasks)   they wait, the longest first, and run
     engine.collect()                the next that is done, in any order
@@ -25,6 +26,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import Literal
 
 from tokmill.artifacts.manifest import available_cores
@@ -33,6 +35,7 @@ from tokmill.artifacts.step import Task
 from tokmill.engines.cluster import ClusterEngine, Done, Engine
 from tokmill.engines.orders import Perform
 from tokmill.engines.processes import Prepare, Processes
+from tokmill.engines.slurm_options import SlurmSettings, parse_slurm
 from tokmill.errors import MissingExtra, RecipeError, plural
 from tokmill.kernels.warm import ensure_compiled
 
@@ -185,7 +188,7 @@ def compile_kernels(progress: Progress) -> float:
 
 # --- the choice of an engine ---
 
-EngineName = Literal["local", "ray", "dask"]
+EngineName = Literal["local", "ray", "dask", "slurm"]
 
 
 @dataclass(frozen=True)
@@ -196,10 +199,20 @@ class Resources:
     engine: EngineName = "local"
     address: str | None = None
     memory: int | None = None  # bytes
+    slurm: SlurmSettings = ()  # what its jobs ask for
 
 
 def check_resources(resources: Resources) -> None:
     """Refuse what cannot be meant, before anything is read."""
+    if resources.engine == "slurm":
+        _check_slurm(resources)
+        return
+    if resources.slurm:
+        raise RecipeError(
+            f"the engine {resources.engine} has no jobs of Slurm",
+            where="--slurm",
+            next="choose the engine that has: `tokmill run --engine slurm`",
+        )
     if resources.address is None:
         return
     if resources.engine == "local":
@@ -216,9 +229,36 @@ def check_resources(resources: Resources) -> None:
         )
 
 
+def _check_slurm(resources: Resources) -> None:
+    if resources.address is not None:
+        raise RecipeError(
+            "Slurm has no address: it is the cluster that this machine submits to",
+            where="--address",
+            next="leave it out; `SLURM_CONF` names another cluster",
+        )
+    if resources.memory is not None:
+        raise RecipeError(
+            "a bound on memory is for workers of this machine; a job of Slurm has its own",
+            where="--memory",
+            next="bound each of them: `tokmill run --slurm mem=8G`",
+        )
+    parse_slurm(resources.slurm)
+
+
 def open_engine(
-    resources: Resources, shard_bytes: int, say: Callable[[str], None], prepare: Prepare | None = None
+    resources: Resources,
+    shard_bytes: int,
+    say: Callable[[str], None],
+    prepare: Prepare | None = None,
+    directory: Path | None = None,
 ) -> Engine:
+    """`directory`: of the run, for engines that have something to keep there."""
+    if resources.engine == "slurm":
+        from tokmill.engines.slurm import open_slurm
+
+        each = WORKER_BYTES + SHARD_FACTOR * shard_bytes
+        pools = parse_slurm(resources.slurm)
+        return open_slurm(directory or Path.cwd(), resources.workers, pools, each, say, prepare)
     if resources.address is not None:
         return _open_cluster(resources, resources.workers, say)
     workers = resources.workers or available_cores()

@@ -131,15 +131,20 @@ class Processes:
     def wait(self, handles: Sequence[Handle]) -> Sequence[Handle]:
         self._load_later()
         while not (over := [handle for handle in handles if handle.is_over]):
-            for key, _ in self._selector.select():
-                worker: _Worker | None = key.data
-                if worker is None:
-                    self._hear_server()
-                    continue
-                worker.hear()
-                if worker.is_gone:
-                    self._forget(worker)
+            self.hear()
         return over
+
+    def hear(self, seconds: float | None = None) -> None:
+        """What workers say next, or have said; nothing after so many seconds."""
+        self._load_later()
+        for key, _ in self._selector.select(seconds):
+            worker: _Worker | None = key.data
+            if worker is None:
+                self._hear_server()
+                continue
+            worker.hear()
+            if worker.is_gone:
+                self._forget(worker)
 
     def reply(self, handle: Handle) -> bytes:
         if handle.reply is None:

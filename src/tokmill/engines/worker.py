@@ -55,7 +55,12 @@ def work(channel: socket.socket) -> NoReturn:
     status = 0
     try:
         while order := orders.get():
-            _send(channel, sending, REPLY, answer(order, []))
+            reply = answer(order, [])
+            if (
+                _broken_off
+            ):  # a library may have made an error of its own of it, which says nothing of the task
+                raise _BrokenOff
+            _send(channel, sending, REPLY, reply)
     except _BrokenOff:
         status = 1
     finally:
@@ -68,8 +73,12 @@ class _BrokenOff(BaseException):
     pass
 
 
+_broken_off: list[int] = []  # the signal that did it
+
+
 def _break_off(number: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what follows tidies up
+    _broken_off.append(number)
     raise _BrokenOff
 
 

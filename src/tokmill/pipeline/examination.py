@@ -29,11 +29,15 @@ from tokmill.clean.license_policy import make_policy
 from tokmill.clean.rules import compile_filters
 from tokmill.clean.url_policy import check_domain
 from tokmill.engines.forking import Answer
+from tokmill.engines.local import Resources
+from tokmill.engines.slurm_jobs import require_slurm
+from tokmill.engines.slurm_options import Pools, parse_slurm
 from tokmill.errors import (
     DiskFull,
     InputError,
     ManifestError,
     MissingExtra,
+    RecipeError,
     StorageError,
     TokenizerMismatch,
     TokmillError,
@@ -57,6 +61,7 @@ from tokmill.recipe.section import Path_
 from tokmill.sources.chat import resolve_chat
 from tokmill.sources.hubfile import missing_package
 from tokmill.sources.readers import list_source, resolve_reading
+from tokmill.stages.registry import FUNCTIONS, STAGES
 from tokmill.stages.tokens.tokenizer import open_published
 from tokmill.stages.warnings import chat_warnings, tell
 from tokmill.storage import codecs
@@ -83,7 +88,7 @@ def examine(
     base: Path,
     out: Path,
     *,
-    engine: str = "local",
+    resources: Resources | None = None,
     until: str | None = None,
     opening: Answer | None = None,
 ) -> Recipe:
@@ -107,12 +112,24 @@ def examine(
             found.holds(("--out",), _check_disk, recipe, out, sizes)
         if until is not None and not written.mistakes:
             found.holds(("--until",), check_until, until, step_names(recipe))
+    engine = resources.engine if resources is not None else "local"
     if engine in _PACKAGES and importlib.util.find_spec(_PACKAGES[engine]) is None:
         missing = f"the engine {engine} needs the package {_PACKAGES[engine]}"
         found.note(("--engine",), MissingExtra(missing, next=f"pip install 'tokmill[{engine}]'"))
+    if resources is not None and engine == "slurm":
+        found.holds(("--engine",), require_slurm)
+        found.holds(("--slurm",), _check_stages, parse_slurm(resources.slurm))
     if found.mistakes:
         refuse(written.where, found.mistakes)
     return written.recipe
+
+
+def _check_stages(pools: Pools) -> None:
+    for stage in pools.stages:
+        if stage not in STAGES and stage not in FUNCTIONS:
+            raise RecipeError(
+                f"there is no stage {stage}", where="--slurm", next=f"one of {', '.join(sorted(STAGES))}"
+            )
 
 
 class _Files(NamedTuple):

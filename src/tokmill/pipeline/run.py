@@ -26,6 +26,7 @@ from tokmill.artifacts.progress import Progress, Silence, open_journal, warnings
 from tokmill.artifacts.step import Artifact, Step, remove_leftovers
 from tokmill.engines.forking import load_ahead
 from tokmill.engines.local import EngineName, Resources, check_resources, parse_bytes
+from tokmill.engines.slurm_options import SlurmSettings
 from tokmill.pipeline.changes import reasons_of
 from tokmill.pipeline.documents import Own
 from tokmill.pipeline.estimate import (
@@ -94,6 +95,7 @@ def run(
     workers: int | None = None,
     engine: EngineName = "local",
     address: str | None = None,
+    slurm: SlurmSettings = (),
     memory: int | str | None = None,
     until: str | None = None,
     wait: bool = False,
@@ -114,20 +116,22 @@ def run(
     this run replaces stay beside it, and a recipe that asks for them again gets them back at once. `verify`:
     read every byte of steps that are up to date, and make those that are damaged again; without it only files
     that are missing or have another size are noticed, and some of the others. `lean`: keep nothing
-    beside the run of what was found out about its texts, which makes the next one cheaper. `work` and
+    beside the run of what was found out about its texts, which makes the next one cheaper. `slurm`: what jobs
+    ask for with that engine ({"partition": "long", "tokens.mem": "8G"}). `work` and
     `replace` are for a URL: where the run works before it is published, and whether it may be published in
     the place of another.
     """
     written, base = read_recipe(recipe, set), base_of(recipe)
     bound = parse_bytes(memory) if isinstance(memory, str) else memory
     refuse_squeezed_url(out)
-    check_resources(Resources(workers, engine, address, bound))
+    resources = Resources(workers, engine, address, bound, slurm)
+    check_resources(resources)
     place = place_of(written, base, out, work)
     opening = begin_opening(written.content, base, place)
     if not (place / MANIFEST).exists():  # a run from nothing: workers will be needed
         load_ahead(LOADED_FIRST)
     with warnings_to(progress.say) if progress is not None else contextlib.nullcontext():
-        whole = examine(written, base, place, engine=engine, until=until, opening=opening)
+        whole = examine(written, base, place, resources=resources, until=until, opening=opening)
 
     def run_in(directory: Path) -> RunResult:
         with written_objects(whole, directory) as known:
@@ -135,7 +139,7 @@ def run(
                 known,
                 base,
                 directory,
-                resources=Resources(workers, engine, address, bound),
+                resources=resources,
                 until=until,
                 wait=wait,
                 keep_previous=keep_previous,

@@ -273,7 +273,11 @@ class Session:
     def _open_engine(self) -> Engine:
         if self._engine is None:
             self._engine = open_engine(
-                self._resources, self._shard_bytes, self._progress.say, prepare_for(self._planned)
+                self._resources,
+                self._shard_bytes,
+                self._progress.say,
+                prepare_for(self._planned),
+                self._out,
             )
         return self._engine
 

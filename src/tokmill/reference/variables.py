@@ -43,7 +43,7 @@ def pages() -> dict[str, str]:
             "Variables that tokmill reads. An option of the command line goes before its variable, and no "
             "variable changes a byte of a result. Packages beneath have their own: `HF_HOME` "
             "of the hub, `NUMBA_CACHE_DIR` of the compiled kernels, `NO_COLOR` and `COLUMNS` of what is "
-            "printed.",
+            "printed, `SLURM_CONF` of the cluster that jobs are submitted to.",
             table(("variable", "what"), rows),
         )
     }

@@ -1,0 +1,384 @@
+"""Tasks by Slurm jobs, on nodes that share a disk with the driver.
+
+    tasks wait ─> more jobs (`slurm_fleet`): as many as there are tasks, `--workers` processes at most
+    a job says hello ─> one order to each of its processes that is free ─> reply, and the next order
+    nothing to do ─> jobs end by themselves
+
+    <out>/.slurm/<run>/        orders and replies (`mailbox`); removed with the run
+    <out>/.slurm/logs/         123_4.log of each job: a line for every task that begins and ends; kept where
+                               something went wrong
+    <out>/.slurm/now.json      jobs and tasks, for `tokmill status`
+
+Before the tasks of a job that is over go to others its replies are read to their end.
+
+    FAILED, OUT_OF_MEMORY      Loss.WORKER: maybe its task's doing      TIMEOUT   Loss.TIME
+    NODE_FAIL, CANCELLED …     Loss.NODE                                returned  no loss: it was told to end
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+import msgspec
+
+from tokmill.engines.cluster import ClusterEngine, Loss, WorkerLost
+from tokmill.engines.mailbox import (
+    Answer,
+    Bye,
+    FromJob,
+    Garbled,
+    Hello,
+    Leaving,
+    Lost,
+    Order,
+    Returned,
+    Word,
+    append,
+)
+from tokmill.engines.processes import Prepare
+from tokmill.engines.slurm_fleet import Fleet, FleetJob
+from tokmill.engines.slurm_options import Pool, Pools
+from tokmill.engines.slurm_state import AtWork, write_state
+
+DEFAULT_WORKERS = 64
+# Between looks for replies: short after the last one, then longer, for a disk that all jobs share.
+_NAPS = (0.002, 0.25)
+_PENDING_NAP = 0.01  # for each job that has not begun: a thousand of them are looked at every ten seconds
+_STATE_SECONDS = 2.0
+# A task is begun where what the longest took fits in what is left of the job, and a little more.
+_TIME_FACTOR = 1.2
+_LATE_SECONDS = 60.0  # Slurm looks at limits now and then
+_LOSSES = {
+    "FAILED": Loss.WORKER,
+    "OUT_OF_MEMORY": Loss.WORKER,
+    "COMPLETED": Loss.WORKER,
+    "TIMEOUT": Loss.TIME,
+    "DEADLINE": Loss.TIME,
+}
+
+
+def open_slurm(
+    directory: Path,
+    workers: int | None,
+    pools: Pools,
+    worker_bytes: int,
+    say: Callable[[str], None],
+    prepare: Prepare | None,
+) -> ClusterEngine:
+    """`workers`: the most processes at once. `directory`: of the run, on a disk that every node has."""
+    most = workers or DEFAULT_WORKERS
+    return ClusterEngine(SlurmCluster(directory, most, pools, worker_bytes, say, prepare), most, say)
+
+
+class _TaskName(msgspec.Struct, frozen=True):
+    function: str
+    key: str
+
+
+class _Named(msgspec.Struct, frozen=True):
+    task: _TaskName
+
+
+class _Failed(msgspec.Struct, frozen=True):
+    fault: object = None
+    bug: object = None
+
+
+class _Given:
+    """A task that was submitted."""
+
+    def __init__(self, order: bytes, function: str, key: str, pool: Pool) -> None:
+        self.order, self.function, self.pool = order, function, pool
+        self.name = f"{function} {key}"
+        self.job: FleetJob | None = None  # that has it
+        self.begun_at = 0.0
+        self.reply: bytes | None = None
+        self.lost: WorkerLost | None = None
+
+    def is_over(self) -> bool:
+        return self.reply is not None or self.lost is not None
+
+
+class SlurmCluster:
+    max_deaths = 3
+
+    def __init__(
+        self,
+        directory: Path,
+        most: int,
+        pools: Pools,
+        worker_bytes: int,
+        say: Callable[[str], None],
+        prepare: Prepare | None,
+    ) -> None:
+        self._most, self._pools, self._say = most, pools, say
+        self._given: dict[int, _Given] = {}
+        self._of_job: dict[FleetJob, set[int]] = {}  # what each is at
+        self._handed_in: dict[FleetJob, int] = {}
+        self._waiting: dict[Pool, deque[int]] = {pool: deque() for pool in pools.all()}
+        self._longest: dict[str, float] = {}  # seconds of a task, by its function
+        self._count = self._done = 0
+        self._state_at = self._pending_at = 0.0
+        self._garbled: set[FleetJob] = set()
+        with contextlib.ExitStack() as undo:
+            undo.enter_context(_ending_on_sigterm())
+            self._fleet = Fleet(directory, worker_bytes, prepare, say, self._read)
+            undo.callback(self._fleet.close)
+            self._undo = undo.pop_all()
+        self.name = f"slurm {self._fleet.version}"
+        self.is_blame_shared = any(pool.cpus > 1 for pool in pools.all())
+        self.killer = (
+            f"read the logs of its jobs below {self._fleet.home}; give jobs more memory (`--slurm mem=…`)"
+        )
+
+    def submit(self, order: bytes) -> int:
+        task = msgspec.json.decode(order, type=_Named).task
+        self._count += 1
+        given = _Given(order, task.function, task.key, self._pools.of(task.function))
+        self._given[self._count] = given
+        self._waiting[given.pool].append(self._count)
+        return self._count
+
+    def wait(self, handles: Sequence[int]) -> Sequence[int]:
+        nap = _NAPS[0]
+        while True:
+            has_news = self._read_replies()
+            for job, state in self._fleet.look():
+                self._bury(job, state)
+            self._hand_out()
+            self._ask_for_jobs()
+            self._write_state()
+            over = [handle for handle in handles if self._given[handle].is_over()]
+            if over:
+                return over
+            nap = _NAPS[0] if has_news else min(nap * 1.5, _NAPS[1])
+            time.sleep(nap)
+
+    def reply(self, handle: int) -> bytes:
+        given = self._given.pop(handle)
+        if given.lost is not None:
+            raise given.lost
+        assert given.reply is not None
+        return given.reply
+
+    def cancel(self, handles: Sequence[int]) -> None:
+        """Nothing of them can write any more afterwards."""
+        jobs = [job for job, numbers in self._of_job.items() if numbers & set(handles)]
+        for handle in handles:
+            given = self._given.pop(handle, None)
+            if given is not None and handle in self._waiting[given.pool]:
+                self._waiting[given.pool].remove(handle)
+        self._fleet.end(jobs)
+        for job in jobs:
+            self._forget(job)
+
+    def workers(self) -> int:
+        return self._most
+
+    def close(self) -> None:
+        self._undo.close()
+
+    # --- replies ---
+
+    def _read_replies(self) -> bool:
+        now = time.monotonic()
+        is_time = now >= self._pending_at
+        if is_time:
+            self._pending_at = now + _PENDING_NAP * sum(job.is_pending() for job in self._fleet.jobs)
+        heard = [self._read(job) for job in self._fleet.jobs if is_time or not job.is_pending()]
+        return any(heard)
+
+    def _read(self, job: FleetJob) -> bool:
+        if job in self._garbled:
+            return False
+        try:
+            messages = job.replies.read()
+        except OSError:
+            return False  # the disk may be back in a moment; else the job is silent for too long
+        except Garbled as error:
+            self._say(f"{job}: {error}")
+            self._garbled.add(job)
+            self._fleet.end([job])
+            self._bury(job, "CANCELLED")
+            return True
+        if messages:
+            job.heard_at = time.monotonic()
+        for message in messages:
+            self._hear(job, message)
+        return bool(messages)
+
+    def _hear(self, job: FleetJob, message: FromJob) -> None:
+        match message:
+            case Hello():
+                job.hear_hello(message.job, message.node)
+                self._fleet.welcome(job)
+                self._of_job[job], self._handed_in[job] = set(), 0
+            case Word():
+                extra = {} if message.counted is None else {"counted": tuple(message.counted)}
+                logging.getLogger(message.logger).log(message.level, "%s", message.message, extra=extra)
+            case Answer():
+                given = self._take_from(job, message.number)
+                if given is not None:
+                    given.reply = bytes(message.reply)
+                    self._handed_in[job] += 1
+                    self._done += 1
+                    self._tell_of_failure(job, given)
+            case Lost():
+                self._lose(job, message.number, Loss.WORKER)
+            case Returned():
+                is_late = job.ends_at is not None and time.monotonic() > job.ends_at - _LATE_SECONDS
+                for number in message.numbers:
+                    if is_late:
+                        self._lose(job, number, Loss.TIME)
+                    else:
+                        self._put_back(job, number)
+            case Leaving():
+                job.is_leaving = True
+            case Bye():
+                self._fleet.forget(job)
+                self._forget(job)
+
+    def _take_from(self, job: FleetJob, number: int) -> _Given | None:
+        """None where it was cancelled."""
+        self._of_job.get(job, set()).discard(number)
+        given = self._given.get(number)
+        if given is not None:
+            given.job = None
+            took = time.monotonic() - given.begun_at
+            self._longest[given.function] = max(self._longest.get(given.function, 0.0), took)
+        return given
+
+    def _tell_of_failure(self, job: FleetJob, given: _Given) -> None:
+        failed = msgspec.json.decode(given.reply or b"", type=_Failed)
+        if failed.fault is not None or failed.bug is not None:
+            self._fleet.has_trouble = True
+            self._say(f"{given.name} failed in {job}; its log: {self._fleet.log_of(job)}")
+
+    def _lose(self, job: FleetJob, number: int, loss: Loss) -> None:
+        given = self._take_from(job, number)
+        if given is not None:
+            self._fleet.has_trouble = True
+            self._say(f"{given.name} was lost with {job}; its log: {self._fleet.log_of(job)}")
+            given.lost = WorkerLost(loss)
+
+    def _put_back(self, job: FleetJob, number: int) -> None:
+        self._of_job.get(job, set()).discard(number)
+        given = self._given.get(number)
+        if given is not None:
+            given.job = None
+            self._waiting[given.pool].appendleft(number)
+
+    def _bury(self, job: FleetJob, state: str) -> None:
+        self._read(job)
+        for number in list(self._of_job.get(job, ())):
+            self._lose(job, number, _LOSSES.get(state, Loss.NODE))
+        self._forget(job)
+        if not job.is_gone:
+            self._fleet.bury(job, state)
+
+    def _forget(self, job: FleetJob) -> None:
+        """Orders that it has not seen are nobody's fault."""
+        for number in list(self._of_job.get(job, ())):
+            self._put_back(job, number)
+        self._of_job.pop(job, None)
+        self._handed_in.pop(job, None)
+
+    # --- orders and jobs ---
+
+    def _free(self, job: FleetJob) -> int:
+        if job.is_leaving or job.is_gone or job not in self._of_job:
+            return 0
+        return job.pool.cpus - len(self._of_job[job])
+
+    def _hand_out(self) -> None:
+        now = time.monotonic()
+        for job in list(self._of_job):
+            waiting, free = self._waiting[job.pool], self._free(job)
+            if not waiting or not free:
+                continue
+            numbers = [number for number in waiting if self._has_time(job, number, now)][:free]
+            if not numbers:
+                if not self._of_job[job]:
+                    self._fleet.tell_to_end([job])
+                continue
+            self._of_job[job].update(numbers)
+            for number in numbers:
+                waiting.remove(number)
+                self._given[number].job, self._given[number].begun_at = job, now
+            orders = [Order(number, msgspec.Raw(self._given[number].order)) for number in numbers]
+            append(job.mailbox.orders, orders)
+
+    def _has_time(self, job: FleetJob, number: int, now: float) -> bool:
+        """One that has done nothing yet has all the time there is."""
+        if job.ends_at is None or not self._handed_in[job]:
+            return True
+        return job.ends_at - now > _TIME_FACTOR * self._longest.get(self._given[number].function, 0.0)
+
+    def _ask_for_jobs(self) -> None:
+        for pool, waiting in self._waiting.items():
+            if not waiting:
+                continue
+            own = [job for job in self._fleet.jobs if job.pool == pool and not job.is_leaving]
+            lacking = len(waiting) - sum(self._free(job) if job in self._of_job else pool.cpus for job in own)
+            used = sum(job.pool.cpus for job in self._fleet.jobs if not job.is_leaving)
+            room = max((self._most - used) // pool.cpus, 0 if self._fleet.jobs else 1)
+            wanted = min(-(-lacking // pool.cpus), room)
+            if wanted > 0:
+                self._fleet.submit(pool, wanted)
+            elif lacking > 0 and not own:  # others have all the room: those that have nothing to do leave
+                idle = [job for job in self._fleet.jobs if not self._of_job.get(job)]
+                self._fleet.tell_to_end([job for job in idle if not self._waiting[job.pool]])
+
+    # --- what `tokmill status` reads ---
+
+    def _write_state(self) -> None:
+        now = time.monotonic()
+        if now < self._state_at:
+            return
+        self._state_at = now + _STATE_SECONDS
+        at_work = [
+            AtWork(
+                given.name,
+                given.job.number,
+                given.job.node,
+                str(self._fleet.log_of(given.job)),
+                round(now - given.begun_at, 1),
+            )
+            for given in self._given.values()
+            if given.job is not None
+        ]
+        write_state(
+            self._fleet.home,
+            jobs=[(job.state, job.reason) for job in self._fleet.jobs],
+            done=self._done,
+            at_work=at_work,
+        )
+
+
+@contextlib.contextmanager
+def _ending_on_sigterm() -> Iterator[None]:
+    """A driver that is told to end cancels its jobs, as one that is interrupted does."""
+    is_ours = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    )
+    if is_ours:
+        signal.signal(signal.SIGTERM, _end_driver)
+    try:
+        yield
+    finally:
+        if is_ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _end_driver(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
