@@ -66,6 +66,9 @@ class RelayClient:
     def upload(self, key: str, pieces: Iterable[bytes], size: int) -> str:
         raise AssertionError("a forked process publishes nothing")
 
+    def copy(self, key: str, target: str) -> None:
+        raise AssertionError("a forked process publishes nothing")
+
     def _ask(self, *request: Any) -> Any:
         with self._asking:
             try:
