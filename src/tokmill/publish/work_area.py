@@ -111,7 +111,7 @@ class WorkArea:
             keys = [meta.key for meta in self._store.list(f"{self._area.child(kind).key}/")]
             for start in range(0, len(keys), 1000):
                 check()
-                at_once(self._store.delete, keys[start : start + 1000])
+                self._store.delete_all(keys[start : start + 1000])
 
     def _receipt(self, fingerprint: str) -> str:
         return self._area.child(f"{_RECEIPTS}/{fingerprint}.json").key

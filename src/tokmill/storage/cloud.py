@@ -17,7 +17,7 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -55,6 +55,7 @@ _REQUEST_SECONDS, _CONNECT_SECONDS, _SILENT_SECONDS = 300, 10, 60
 PART_BYTES = 16 << 20
 _PARTS_AT_A_TIME = 2
 _MAX_PARTS = 9_000  # S3 allows 10,000
+_DELETED_AT_A_TIME = 1000  # that S3 allows
 
 # 503 is how S3 says "slow down", 429 others.
 _OVERLOADED = ("408", "429", "500", "502", "503", "504")
@@ -151,6 +152,14 @@ class CloudClient:
 
     def delete(self, key: str) -> None:
         self._ask(key, lambda: self._store.delete(key), absent=lambda: None)
+
+    def delete_all(self, keys: Sequence[str]) -> int:
+        """S3 takes many at a time, and does not mind those that are not there."""
+        at_a_time = _DELETED_AT_A_TIME if self._scheme == "s3" else 1
+        for start in range(0, len(keys), at_a_time):
+            some = list(keys[start : start + at_a_time])
+            self._ask(some[0], lambda some=some: self._store.delete(some), absent=lambda: None)  # type: ignore[misc]
+        return -(-len(keys) // at_a_time)
 
     def _load(self, key: str) -> Loaded:
         result = self._store.get(key)

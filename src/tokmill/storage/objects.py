@@ -8,7 +8,7 @@
     upload(key, pieces)       any size, in parts; all of it or nothing appears
     copy(key, target)         in the store itself: no byte passes through here
     list(prefix)              whatever the server tells of it
-    delete(key)               gone, or never there
+    delete(key)               gone, or never there; delete_all(keys) in as few requests as the store can
 
 A conditional write whose answer was lost is tried again by the client, and then meets itself: so the refusal
 of `create` and `replace` is believed only when the object is not, byte for byte, the one that was to be
@@ -28,7 +28,7 @@ import hashlib
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -53,6 +53,7 @@ class Client(Protocol):
     def copy(self, key: str, target: str) -> None: ...
     def list(self, prefix: str) -> Iterator[Meta]: ...
     def delete(self, key: str) -> None: ...
+    def delete_all(self, keys: Sequence[str]) -> int: ...  # how many requests that took
 
 
 class Store:
@@ -103,6 +104,9 @@ class Store:
     def delete(self, key: str) -> None:
         count("delete")
         self._client.delete(key)
+
+    def delete_all(self, keys: Sequence[str]) -> None:
+        count("delete", requests=self._client.delete_all(keys))
 
     def _own_etag(self, key: str, data: bytes) -> str | None:
         found = self.load(key)
@@ -192,6 +196,11 @@ class MemoryClient:
     def delete(self, key: str) -> None:
         with _writing:
             self._system.store.pop(self._path(key), None)
+
+    def delete_all(self, keys: Sequence[str]) -> int:
+        for key in keys:
+            self.delete(key)
+        return len(keys)
 
     def _path(self, key: str) -> str:
         return f"/{self._bucket}/{key}"

@@ -1,0 +1,137 @@
+"""Nodes that share nothing but loopback: processes in mount namespaces of their own.
+
+    driver      the disk as it is: recipe, sources, run directory
+    node        an empty tmpfs over every place where tests write (/tmp, /dev/shm, the cache of the home
+                directory), and a host name of its own; of the disk it sees the installed packages
+
+What a node has is looked at from outside, through /proc/<pid>/root: no code of ours stands between.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import pytest
+
+TESTS = Path(__file__).resolve().parent
+CACHE = Path("/tmp/node-cache")  # as a node sees it
+# Everything below these is a node's own.
+PRIVATE = (Path("/tmp"), Path("/dev/shm"), Path.home() / ".cache")
+
+
+def require_namespaces() -> None:
+    if shutil.which("unshare") is None:
+        pytest.skip("there is no `unshare`")
+    tried = subprocess.run(["unshare", "--mount", "--uts", "true"], capture_output=True, check=False)
+    if tried.returncode:
+        pytest.skip("namespaces need root here")
+
+
+class Node(NamedTuple):
+    name: str
+    process: subprocess.Popen[bytes]
+
+    def sees(self, path: Path) -> bool:
+        return self._inside(path).exists()
+
+    def files(self, path: Path) -> list[Path]:
+        inside = self._inside(path)
+        return sorted(found for found in inside.rglob("*") if found.is_file())
+
+    def kill(self) -> None:
+        """With all that it started, as a machine that goes."""
+        children = psutil.Process(self.process.pid).children(recursive=True)
+        for child in (*children, self.process):
+            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+                child.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def _inside(self, path: Path) -> Path:
+        return Path(f"/proc/{self.process.pid}/root{path}")
+
+
+@contextlib.contextmanager
+def open_node(name: str, command: list[str], env: dict[str, str]) -> Iterator[Node]:
+    """The command becomes the first process of the node."""
+    hide = " && ".join(
+        f"mkdir -p {shlex.quote(str(path))} && mount -t tmpfs tmpfs {shlex.quote(str(path))}"
+        for path in PRIVATE
+    )
+    script = f"{hide} && hostname {name} && cd /tmp && exec {shlex.join(command)}"
+    unshared = ["unshare", "--mount", "--propagation", "private", "--uts", "sh", "-c", script]
+    whole = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "TMPDIR": "/tmp",
+        "TOKMILL_NODE_CACHE": str(CACHE),
+        **env,
+    }
+    with subprocess.Popen(
+        unshared, env=whole, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        node = Node(name, process)
+        try:
+            yield node
+        finally:
+            if process.poll() is None:
+                node.kill()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def await_port(process: subprocess.Popen[bytes], port: int) -> None:
+    while process.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return
+        time.sleep(0.05)
+    raise RuntimeError("it did not start")
+
+
+class DaskNodes(NamedTuple):
+    address: str
+    nodes: list[Node]
+
+
+@contextlib.contextmanager
+def open_dask_nodes(count: int, env: dict[str, str]) -> Iterator[DaskNodes]:
+    """A scheduler, and nodes with one worker each that are up."""
+    distributed = pytest.importorskip("distributed")
+    require_namespaces()
+    port = free_port()
+    address = f"tcp://127.0.0.1:{port}"
+    scheduler = ["-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", str(port)]
+    worker = [
+        *(sys.executable, "-m", "distributed.cli.dask_worker", address),
+        *("--host", "127.0.0.1", "--no-nanny", "--nthreads", "1", "--no-dashboard", "--memory-limit", "0"),
+    ]
+    with contextlib.ExitStack() as stack:
+        started = stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, *scheduler, "--no-dashboard"],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        )
+        stack.callback(started.kill)
+        await_port(started, port)
+        nodes = [stack.enter_context(open_node(f"node-{n}", worker, env)) for n in range(count)]
+        with distributed.Client(address, set_as_default=False) as client:
+            client.wait_for_workers(count)
+        yield DaskNodes(address, nodes)

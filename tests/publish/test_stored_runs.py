@@ -1,0 +1,139 @@
+"""Runs on nodes that share nothing but an object store, with real ones:
+moto's server for S3, Dask's scheduler and workers in namespaces of their own."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import tokmill as mill
+from mill import small_corpus
+from nodes import CACHE, DaskNodes, open_dask_nodes
+from object_servers import Bucket, Proxy, Request, environment, make_bucket, open_moto, open_proxy
+from tokmill.artifacts.progress import Silence
+from written import CLAIM, MANIFEST
+
+
+class Expected(NamedTuple):
+    recipe: Path
+    digest: str
+    text_bytes: int
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Expected:
+    directory = tmp_path_factory.mktemp("stored")
+    dedup = {"near": {}, "window": {"policy": "trim"}, "partitions": 2}
+    recipe = small_corpus(directory, problems=1500, shards={"megabytes": 1}, dedup=dedup)
+    out = mill.run(recipe, directory / "out", workers=1).out
+    size = sum((directory / name).stat().st_size for name in ("problems.jsonl", "notes.txt"))
+    return Expected(recipe, mill.verify(out).digest, size)
+
+
+class Server(NamedTuple):
+    endpoint: str
+    proxy: Proxy  # all of the mill goes through it
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with open_moto() as endpoint, open_proxy(endpoint) as proxy:
+        yield Server(endpoint, proxy)
+
+
+@pytest.fixture
+def bucket(server: Server, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    for name, value in environment(server.proxy.endpoint).items():
+        monkeypatch.setenv(name, value)
+    name = uuid.uuid4().hex
+    make_bucket(server.endpoint, name)
+    server.proxy.seen.clear()
+    return Bucket(server.endpoint, name)
+
+
+@pytest.fixture(scope="module")
+def dask(server: Server) -> Iterator[DaskNodes]:
+    with open_dask_nodes(2, environment(server.proxy.endpoint)) as nodes:
+        yield nodes
+
+
+class Said(Silence):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, message: str) -> None:
+        self.said.append(message)
+
+
+def check_published(bucket: Bucket, digest: str) -> dict[str, Any]:
+    """What was published is the run, and there is nothing else. Its manifest's environment."""
+    url = f"s3://{bucket.name}/runs/x"
+    report = mill.verify(url)
+    assert report.problems == []
+    assert report.digest == digest
+    manifest = json.loads(bucket.load(f"runs/x/{MANIFEST}") or b"")
+    prefix = f"runs/x/{manifest['digest'][:32]}/"
+    beside = {key for key in bucket.sizes() if not key.startswith(prefix)}
+    assert beside == {f"runs/x/{MANIFEST}", f"runs/x/{CLAIM}"}
+    environment: dict[str, Any] = manifest["environment"]
+    return environment
+
+
+def kind_of(request: Request) -> str:
+    if request.method == "PUT" and "x-amz-copy-source" in request.headers:
+        return "copy"
+    if request.method == "GET" and "list-type=" in request.path:
+        return "list"
+    if request.method == "POST" and request.path.endswith("?delete"):
+        return "delete"
+    return request.method.lower()
+
+
+def test_nodes_that_share_no_disk_make_the_same_run(
+    expected: Expected, server: Server, bucket: Bucket, dask: DaskNodes, tmp_path: Path
+) -> None:
+    url, work, said = f"s3://{bucket.name}/runs/x", tmp_path / "work", Said()
+    result = mill.run(expected.recipe, url, engine="dask", address=dask.address, work=work, progress=said)
+    assert result.ran
+    seen = [request for request in server.proxy.seen if CLAIM not in request.path]
+    told = check_published(bucket, expected.digest)
+
+    # nobody saw a file of another
+    for node in dask.nodes:
+        assert node.sees(Path(mill.__file__)), "it can be looked into"
+        assert expected.recipe.exists()
+        assert not node.sees(expected.recipe)
+        assert work.exists()
+        assert not node.sees(work)
+        assert node.files(CACHE / "files"), "it did nothing"
+        assert node.files(CACHE / "tasks") == [], "a task left something behind"
+
+    # the driver has manifests, and what it read itself: lengths and places of documents, no text and no ids
+    here = {path.relative_to(work / "run").as_posix() for path in (work / "run").rglob("*") if path.is_file()}
+    kinds = {Path(name).name.rstrip("0123456789").partition("-")[0] for name in here}
+    assert kinds <= {MANIFEST, "ATTRIBUTION.md", "lengths", "places.npy", "journal.json", "ledger"}
+
+    # what it cost
+    traffic = told["traffic"]
+    assert {"ingest/problems", "dedup", "tokens", "build/rows", "driver"} <= set(traffic)
+    assert result.published is not None
+    driver = result.published.traffic  # to the end, where the manifest has it until it was written
+    assert driver["bytes_down"] < expected.text_bytes / 3
+    every = [driver, *(one for step, one in traffic.items() if step != "driver")]
+    requests = sum((Counter(one["requests"]) for one in every), Counter[str]())
+    # before it begins, whether something is published; and in the claim, twice, what is unfinished
+    assert requests == Counter(map(kind_of, seen)) + Counter(put=2) - Counter(get=1)
+    sent = sum(len(request.body) for request in seen if kind_of(request) == "put")
+    assert 0 <= sum(one["bytes_up"] for one in every) - sent < 2000
+    assert any(line.startswith("sending 1 file of this machine") for line in said.said)
+
+    # another machine: it knows nothing, and there is nothing to do
+    again = mill.run(expected.recipe, url, engine="dask", address=dask.address, work=tmp_path / "other")
+    assert again.ran == []
+    check_published(bucket, expected.digest)
