@@ -96,21 +96,21 @@ def free_port() -> int:
         return port
 
 
-def await_port(process: subprocess.Popen[bytes], port: int) -> None:
+def await_port(process: subprocess.Popen[bytes], port: int, host: str = "127.0.0.1") -> None:
     while process.poll() is None:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+        with contextlib.suppress(OSError), socket.create_connection((host, port)):
             return
         time.sleep(0.05)
     raise RuntimeError("it did not start")
 
 
-class DaskNodes(NamedTuple):
+class Cluster(NamedTuple):
     address: str
     nodes: list[Node]
 
 
 @contextlib.contextmanager
-def open_dask_nodes(count: int, env: dict[str, str]) -> Iterator[DaskNodes]:
+def open_dask_nodes(count: int, env: dict[str, str]) -> Iterator[Cluster]:
     """A scheduler, and nodes with one worker each that are up."""
     distributed = pytest.importorskip("distributed")
     require_namespaces()
@@ -134,4 +134,34 @@ def open_dask_nodes(count: int, env: dict[str, str]) -> Iterator[DaskNodes]:
         nodes = [stack.enter_context(open_node(f"node-{n}", worker, env)) for n in range(count)]
         with distributed.Client(address, set_as_default=False) as client:
             client.wait_for_workers(count)
-        yield DaskNodes(address, nodes)
+        yield Cluster(address, nodes)
+
+
+@contextlib.contextmanager
+def open_ray_nodes(count: int, env: dict[str, str], directory: Path) -> Iterator[Cluster]:
+    """A head without CPUs where the driver is, and nodes with one each, at the address that Ray gives this
+    machine."""
+    services = pytest.importorskip("ray._private.services")
+    require_namespaces()
+    host = services.get_node_ip_address()
+    port = free_port()
+    start = [str(Path(sys.executable).with_name("ray")), "start", "--block", "--disable-usage-stats"]
+    few = ["--object-store-memory", str(80 << 20)]
+    head = [
+        *(*start, *few, "--head", "--port", str(port), "--num-cpus", "0"),
+        *("--include-dashboard", "false", "--temp-dir", str(directory)),
+    ]
+    quiet = {"RAY_AUTH_MODE": "disabled"}
+    with contextlib.ExitStack() as stack:
+        started = stack.enter_context(
+            subprocess.Popen(
+                head, env={**os.environ, **quiet}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+        )
+        stack.callback(Node("head", started).kill)
+        await_port(started, port, host)
+        nodes = []
+        for number in range(count):
+            command = [*start, *few, "--address", f"{host}:{port}", "--num-cpus", "1"]
+            nodes.append(stack.enter_context(open_node(f"node-{number}", command, {**quiet, **env})))
+        yield Cluster(f"{host}:{port}", nodes)

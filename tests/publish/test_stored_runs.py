@@ -14,7 +14,7 @@ import pytest
 
 import tokmill as mill
 from mill import small_corpus
-from nodes import CACHE, DaskNodes, open_dask_nodes
+from nodes import CACHE, Cluster, open_dask_nodes
 from object_servers import Bucket, Proxy, Request, environment, make_bucket, open_moto, open_proxy
 from tokmill.artifacts.progress import Silence
 from written import CLAIM, MANIFEST
@@ -58,7 +58,7 @@ def bucket(server: Server, monkeypatch: pytest.MonkeyPatch) -> Bucket:
 
 
 @pytest.fixture(scope="module")
-def dask(server: Server) -> Iterator[DaskNodes]:
+def dask(server: Server) -> Iterator[Cluster]:
     with open_dask_nodes(2, environment(server.proxy.endpoint)) as nodes:
         yield nodes
 
@@ -96,7 +96,7 @@ def kind_of(request: Request) -> str:
 
 
 def test_nodes_that_share_no_disk_make_the_same_run(
-    expected: Expected, server: Server, bucket: Bucket, dask: DaskNodes, tmp_path: Path
+    expected: Expected, server: Server, bucket: Bucket, dask: Cluster, tmp_path: Path
 ) -> None:
     url, work, said = f"s3://{bucket.name}/runs/x", tmp_path / "work", Said()
     result = mill.run(expected.recipe, url, engine="dask", address=dask.address, work=work, progress=said)
