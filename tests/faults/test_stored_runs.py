@@ -128,12 +128,13 @@ class Work(NamedTuple):
     bucket: Bucket
     order: Path
     scratch: Path
+    cache: str = "cache"  # of the node that it is on
 
     def start(self) -> Forked:
         settings = {
             **os.environ,
             **environment(self.server.proxy.endpoint),
-            "TOKMILL_NODE_CACHE": str(self.scratch / "cache"),
+            "TOKMILL_NODE_CACHE": str(self.scratch / self.cache),
         }
         quiet = os.open(os.devnull, os.O_WRONLY)
         try:
@@ -160,7 +161,7 @@ class Work(NamedTuple):
 
     def left_here(self) -> list[str]:
         """In the node's cache, of tasks."""
-        return [path.name for path in (self.scratch / "cache" / "tasks").iterdir()]
+        return [path.name for path in (self.scratch / self.cache / "tasks").iterdir()]
 
 
 @pytest.fixture(scope="module")
@@ -199,17 +200,21 @@ def test_a_task_that_is_killed_between_any_two_requests_loses_nothing_and_double
 
 
 def kill_everywhere(server: Server, recipe: Path, base: Path, name: str) -> int:
-    """At each request of a task, which arrives or does not. How often that is."""
+    """At each request of a task, which arrives or does not; it runs again on the same node, or on another.
+    How often that is."""
     whole = new_work(server, recipe, base, name)
     server.proxy.seen.clear()
     receipt = whole.perform()
     requests = len(server.proxy.seen)
     made = whole.objects()
     assert sum(name.startswith("receipts/") for name in made) == 2
-    kills = [(number, arrives) for number in range(1, requests + 1) for arrives in (True, False)]
-    for number, arrives in kills:
+    every = range(1, requests + 1)
+    kills = [
+        (number, arrives, again) for number in every for arrives in (1, 0) for again in ("here", "there")
+    ]
+    for number, arrives, again in kills:
         work = new_work(server, recipe, base, name)
-        _kill_at(work, number, arrives)
+        _kill_at(work, number, bool(arrives))
         # what is there is a part of what would be there, and whole: a receipt is never before its files
         there = work.objects()
         assert there.items() <= made.items()
@@ -217,6 +222,8 @@ def kill_everywhere(server: Server, recipe: Path, base: Path, name: str) -> int:
             if key.startswith("receipts/"):
                 files = msgspec.json.decode(data)["receipt"]["files"]
                 assert {f"objects/{file['sha256']}" for file in files} <= set(there)
+        if again == "there":
+            work = work._replace(cache="other")
         assert work.perform() == receipt
         assert work.objects() == made
         if f"receipts/{receipt.fingerprint}.json" not in there:  # else there was nothing to do

@@ -17,6 +17,7 @@ from mill import small_corpus
 from nodes import CACHE, Cluster, open_dask_nodes
 from object_servers import Bucket, Proxy, Request, environment, make_bucket, open_moto, open_proxy
 from tokmill.artifacts.progress import Silence
+from tokmill.errors import TokmillError
 from written import CLAIM, MANIFEST
 
 
@@ -137,3 +138,28 @@ def test_nodes_that_share_no_disk_make_the_same_run(
     again = mill.run(expected.recipe, url, engine="dask", address=dask.address, work=tmp_path / "other")
     assert again.ran == []
     check_published(bucket, expected.digest)
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "sections", "told"),
+    [
+        ("memory://x/run", {}, {}, "do not see the memory of this process"),
+        ("s3://x/run", {"verify": True}, {}, "the shards of this run are in a store"),
+        ("s3://x/run", {"keep_previous": True}, {}, "the shards of this run are in a store"),
+        (
+            "s3://x/run",
+            {},
+            {"sources": [{"name": "code", "directory": {"path": "."}}]},
+            "a directory of this machine is read in place",
+        ),
+        ("s3://x/run", {}, {"dedup": {"reference": ["./old"]}}, "indexes of earlier corpora are directories"),
+    ],
+)
+def test_what_needs_a_shared_disk_is_refused_before_anything_is_asked_of_a_store(
+    tmp_path: Path, url: str, options: dict[str, Any], sections: dict[str, Any], told: str
+) -> None:
+    recipe = small_corpus(tmp_path, problems=5, **sections)
+    with pytest.raises(TokmillError) as caught:
+        mill.run(recipe, url, engine="dask", work=tmp_path / "work", **options)
+    assert told in " ".join(str(caught.value).split())
+    assert not (tmp_path / "work").exists()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +28,7 @@ from tokmill.artifacts.progress import Progress, Silence, open_journal, warnings
 from tokmill.artifacts.step import Artifact, Step, remove_leftovers
 from tokmill.engines.forking import load_ahead
 from tokmill.engines.local import EngineName, Resources, check_resources, parse_bytes
+from tokmill.engines.neighbours import restored_environment
 from tokmill.errors import RecipeError, StorageError
 from tokmill.pipeline.changes import reasons_of
 from tokmill.pipeline.documents import Own
@@ -43,6 +45,7 @@ from tokmill.pipeline.plan import plan_steps, steps_until
 from tokmill.pipeline.run_manifest import Asked as Asked
 from tokmill.pipeline.run_manifest import review_plan, write_run_manifest
 from tokmill.pipeline.session import Session
+from tokmill.publish.node import CACHE_VARIABLE
 from tokmill.publish.target import RUN, Published, default_work, open_target
 from tokmill.recipe import Recipe
 from tokmill.recipe.file import Settings, Written, read_recipe
@@ -161,9 +164,27 @@ def run(
         wait=wait,
         say=say,
     )
-    with target as held, held.open_store_run(say) if is_stored else contextlib.nullcontext():
+    with target as held, contextlib.ExitStack() as stack:
+        if is_stored:
+            stack.enter_context(held.open_store_run(say))
+            stack.enter_context(_own_node(held.directory.parent, address))
         result = run_in(held.directory)
         return dataclasses.replace(result, published=held.publish(say))
+
+
+@contextlib.contextmanager
+def _own_node(work: Path, address: str | None) -> Iterator[None]:
+    """Workers that are started for the run have this machine for a node, as long as it takes."""
+    if address is not None or CACHE_VARIABLE in os.environ:
+        yield
+        return
+    directory = work.absolute() / "node"
+    with restored_environment((CACHE_VARIABLE,)):
+        os.environ[CACHE_VARIABLE] = str(directory)
+        try:
+            yield
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def _check_stored(url: str, *, keep_previous: bool, verify: bool) -> None:

@@ -72,7 +72,7 @@ def open_cache() -> FileCache:
         raise StorageError(
             "the cache of this node belongs to another user",
             where=str(directory),
-            next=f"set `{CACHE_VARIABLE}` to a directory of your own",
+            next=f"set {CACHE_VARIABLE} to a directory of your own",
         )
     return FileCache(directory, int(written) * 10**9 if written else CACHE_BYTES)
 

@@ -30,6 +30,8 @@ from tokmill.storage.traffic import in_context
 WORK = "work"
 _OBJECTS, _RECEIPTS = "objects", "receipts"
 _PIECE_BYTES = 8 << 20
+# Sending this much takes as long as a request takes before its first byte.
+_ASKED_BYTES = 1 << 20
 # Two parts of each may wait: 128 MiB with PART_BYTES of 16 MiB.
 _FILES_AT_A_TIME = 4
 _LOOKS_AT_A_TIME = 16
@@ -74,9 +76,9 @@ class WorkArea:
             raise _wrong(file, place)
 
     def send(self, path: Path, file: StoredFile) -> None:
-        """A file of this machine; nothing where it is there already. One that is not as it is said to be does
-        not appear."""
-        if self.has(file):
+        """A file of this machine; nothing where it is there already, of one that is large enough to be asked
+        for. One that is not as it is said to be does not appear."""
+        if file.bytes > _ASKED_BYTES and self.has(file):
             return
         patiently(lambda: self._store.upload(self.place(file).key, _read_proven(path, file), file.bytes))
 

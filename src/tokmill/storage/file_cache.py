@@ -84,8 +84,8 @@ class FileCache:
             raise DiskFull(
                 "no space left for the files of a task; nothing half-written was kept",
                 where=str(self._files.parent),
-                next="set `TOKMILL_NODE_CACHE` to a larger disk of this node, or "
-                "`TOKMILL_NODE_CACHE_GIGABYTES` to less than it has free",
+                next="name a larger disk of this node in TOKMILL_NODE_CACHE, or set "
+                "TOKMILL_NODE_CACHE_GIGABYTES to less than it has free",
             ) from error
         with told_as_unwritable(path):
             path.chmod(0o444)
