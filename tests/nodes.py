@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,12 +63,18 @@ class Node(NamedTuple):
 
 
 @contextlib.contextmanager
-def open_node(name: str, command: list[str], env: dict[str, str]) -> Iterator[Node]:
-    """The command becomes the first process of the node."""
+def open_node(
+    name: str, command: list[str], env: dict[str, str], preload: Path | None = None
+) -> Iterator[Node]:
+    """The command becomes the first process of the node; with a library that it loads first, where it is to
+    be lied to."""
     hide = " && ".join(
         f"mkdir -p {shlex.quote(str(path))} && mount -t tmpfs tmpfs {shlex.quote(str(path))}"
         for path in PRIVATE
     )
+    if preload is not None:
+        hide = f"exec 9< {shlex.quote(str(preload))} && {hide} && cat <&9 > /tmp/preload.so && exec 9<&-"
+        hide += " && export LD_PRELOAD=/tmp/preload.so"
     script = f"{hide} && hostname {name} && cd /tmp && exec {shlex.join(command)}"
     unshared = ["unshare", "--mount", "--propagation", "private", "--uts", "sh", "-c", script]
     whole = {
@@ -110,7 +116,9 @@ class Cluster(NamedTuple):
 
 
 @contextlib.contextmanager
-def open_dask_nodes(count: int, env: dict[str, str]) -> Iterator[Cluster]:
+def open_dask_nodes(
+    count: int, env: dict[str, str], preloads: Sequence[Path | None] = ()
+) -> Iterator[Cluster]:
     """A scheduler, and nodes with one worker each that are up."""
     distributed = pytest.importorskip("distributed")
     require_namespaces()
@@ -131,7 +139,11 @@ def open_dask_nodes(count: int, env: dict[str, str]) -> Iterator[Cluster]:
         )
         stack.callback(started.kill)
         await_port(started, port)
-        nodes = [stack.enter_context(open_node(f"node-{n}", worker, env)) for n in range(count)]
+        loaded = [*preloads, *[None] * (count - len(preloads))]
+        nodes = [
+            stack.enter_context(open_node(f"node-{n}", worker, env, preload))
+            for n, preload in enumerate(loaded)
+        ]
         with distributed.Client(address, set_as_default=False) as client:
             client.wait_for_workers(count)
         yield Cluster(address, nodes)
@@ -164,4 +176,16 @@ def open_ray_nodes(count: int, env: dict[str, str], directory: Path) -> Iterator
         for number in range(count):
             command = [*start, *few, "--address", f"{host}:{port}", "--num-cpus", "1"]
             nodes.append(stack.enter_context(open_node(f"node-{number}", command, {**quiet, **env})))
+        _await_cpus(f"{host}:{port}", count, quiet)
         yield Cluster(f"{host}:{port}", nodes)
+
+
+def _await_cpus(address: str, count: int, env: dict[str, str]) -> None:
+    """In a process of its own: Ray keeps a connection's settings for the life of one."""
+    code = (
+        "import ray, sys, time\n"
+        "ray.init(address=sys.argv[1], log_to_driver=False, configure_logging=False)\n"
+        "while ray.cluster_resources().get('CPU', 0) < int(sys.argv[2]): time.sleep(0.2)"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", code, address, str(count)]
+    subprocess.run(command, env={**os.environ, **env}, check=True, capture_output=True, timeout=180)
