@@ -140,6 +140,71 @@ def test_nodes_that_share_no_disk_make_the_same_run(
     check_published(bucket, expected.digest)
 
 
+HOOKS = """
+from pathlib import Path
+import loudness
+INPUTS = ["limits/words.txt"]
+
+def loud(columns):
+    words = Path(__file__).with_name("limits").joinpath("words.txt").read_text().split()
+    return [loudness.count(text, words) for text in columns["text"]]
+"""
+BESIDE = "def count(text, words):\n    return sum(text.count(word) for word in words)\n"
+
+
+def hooked_corpus(directory: Path, files: str, **sections: Any) -> Path:
+    """A source where `files` says, a measure in Python files beside the recipe, and what these read."""
+    rule = {"measure": "hooks.py:loud", "max": 3, "reason": "too_loud"}
+    recipe = small_corpus(directory, problems=1000, filters=[rule], **sections)
+    problems = directory / "problems.jsonl"  # the driver looks at the first megabyte of a source
+    problems.write_bytes(problems.read_bytes() * 20)
+    (directory / "hooks.py").write_text(HOOKS)
+    (directory / "loudness.py").write_text(BESIDE)
+    (directory / "limits").mkdir(exist_ok=True)
+    (directory / "limits/words.txt").write_text("the\nmany\n")
+    asked = json.loads(recipe.read_text())
+    asked["sources"][0]["files"] = files
+    recipe.write_text(json.dumps(asked))
+    return recipe
+
+
+def test_hooks_travel_objects_are_read_in_place_and_an_edit_takes_the_rest_from_what_is_published(
+    server: Server, bucket: Bucket, dask: Cluster, tmp_path: Path
+) -> None:
+    here = hooked_corpus(tmp_path / "here", "problems.jsonl")
+    bucket.put("data/problems.jsonl", here.with_name("problems.jsonl").read_bytes())
+    there = hooked_corpus(tmp_path / "there", f"s3://{bucket.name}/data/*.jsonl")
+    there.with_name("problems.jsonl").unlink()
+    expected = mill.run(here, tmp_path / "out", workers=1)
+    assert expected.artifacts["clean/problems"].manifest.counts["dropped"]["too_loud"] > 10
+
+    url, said = f"s3://{bucket.name}/runs/x", Said()
+    cluster: dict[str, Any] = {"engine": "dask", "address": dask.address}
+    first = mill.run(there, url, work=tmp_path / "one", progress=said, **cluster)
+    bucket.delete("data/problems.jsonl")  # so that nothing is beside the run
+    traffic = check_published(bucket, mill.verify(expected.out).digest)["traffic"]
+    # read by nodes: once to know what it is, once for its text; nobody sent it
+    size = here.with_name("problems.jsonl").stat().st_size
+    assert traffic["hashing of sources"]["bytes_down"] == size
+    assert traffic["ingest/problems"]["bytes_down"] >= size
+    assert first.published is not None
+    assert first.published.traffic["bytes_down"] < size / 2
+    assert not [request for request in server.proxy.seen if len(request.body) == size]
+    assert any(line == "hashing 1 object, once per version" for line in said.said)
+
+    # on another machine, which knows nothing: what is before the split is neither made nor moved
+    bucket.put("data/problems.jsonl", here.with_name("problems.jsonl").read_bytes())
+    changed = {"split": {"valid_fraction": "0.3"}}
+    wanted = mill.run(here, tmp_path / "out", workers=1, set={"split.valid_fraction": "0.3"})
+    hooked_corpus(tmp_path / "there", f"s3://{bucket.name}/data/*.jsonl", **changed)
+    again = mill.run(there, url, work=tmp_path / "two", replace=True, **cluster)
+    assert sorted(again.ran) == sorted(wanted.ran)
+    assert not any(step.startswith(("ingest", "clean", "dedup")) for step in again.ran)
+    report = mill.verify(url)
+    assert (report.problems, report.digest) == ([], mill.verify(wanted.out).digest)
+    assert not [key for key in bucket.sizes() if "/work/" in key]
+
+
 @pytest.mark.parametrize(
     ("url", "options", "sections", "told"),
     [

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from tokmill.artifacts.manifest import FileEntry, Receipt
+from tokmill.storage.location import InputFile
 
 
 class StoredFile(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -44,3 +45,7 @@ class RunFiles(abc.ABC):
     @abc.abstractmethod
     def usable(self, directory: Path, known: Mapping[str, Sequence[Receipt]]) -> dict[str, Receipt]:
         """By fingerprint, receipts whose files are there: of those that are known, or that the store has."""
+
+    @abc.abstractmethod
+    def digests(self, directory: Path, files: Sequence[InputFile]) -> dict[str, str]:
+        """SHA-256 by name of objects that are sources: nodes read them, and not the driver."""

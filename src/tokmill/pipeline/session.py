@@ -43,17 +43,21 @@ from tokmill.artifacts.step import (
 )
 from tokmill.engines.cluster import Done, Engine
 from tokmill.engines.local import Resources, compile_kernels, open_engine
+from tokmill.errors import plural
 from tokmill.pipeline.plan import alone, ready_steps
 from tokmill.pipeline.run_manifest import Freshness, assess, step_inputs
 from tokmill.pipeline.timeline import TIMELINE, Timeline
 from tokmill.publish.stored_run import StoredRun
+from tokmill.stages.ingest.stage import digest_task
 from tokmill.stages.loading import prepare_for
 from tokmill.stages.registry import STAGES, perform
 from tokmill.storage.disk import remove_file
 from tokmill.storage.elsewhere import place_of
+from tokmill.storage.location import InputFile
 from tokmill.storage.traffic import Traffic
 
-TRAFFIC, DRIVER = "traffic", "driver"  # in the environment of manifests, and who is no step
+# In the environment of manifests, and what is no step.
+TRAFFIC, DRIVER, HASHING = "traffic", "driver", "hashing of sources"
 
 # Read of steps that are up to date before they are relied on: a fifth of a second. `verify` reads all.
 SAMPLED_BYTES = 256 << 20
@@ -91,6 +95,8 @@ class Session:
         self._timeline = Timeline()
         place = place_of(out)
         self._stored = place if isinstance(place, StoredRun) else None
+        if self._stored is not None:
+            self._stored.hash_objects = self._hash_objects
         self._traffic: dict[str, Traffic] = {}  # by step
         self.compiling_seconds = 0.0
 
@@ -215,6 +221,24 @@ class Session:
                     missing = self._stored.prepare(missing)
                 self._open_engine().submit(perform, missing)
                 return None
+
+    def _hash_objects(self, directory: Path, files: Sequence[InputFile]) -> dict[str, str]:
+        """Before the steps are planned: what a source is is known by its bytes, and nodes read them."""
+        assert self._stored is not None
+        tasks = {task.fingerprint: task for task in (digest_task(directory, file) for file in files)}
+        receipts = self._stored.usable(directory, dict.fromkeys(tasks, ()))
+        missing = [task for fingerprint, task in tasks.items() if fingerprint not in receipts]
+        if missing:
+            self._progress.say(f"hashing {plural(len(missing), 'object')}, once per version")
+            self._open_engine().submit(perform, self._stored.prepare(missing))
+        for _ in missing:
+            done = self._open_engine().collect()
+            receipts[done.receipt.fingerprint] = done.receipt
+            self._traffic.setdefault(HASHING, Traffic()).merge(done.traffic)
+        return {
+            file.name: receipts[fingerprint].facts["sha256"]
+            for fingerprint, file in zip(tasks, files, strict=True)
+        }
 
     def _set_aside(self, directory: Path) -> None:
         if self._keeps:

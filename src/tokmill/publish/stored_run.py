@@ -21,10 +21,10 @@ from tokmill.artifacts.step import Input, Task, read_with
 from tokmill.artifacts.stored import RunFiles, Stored, StoredFile
 from tokmill.errors import InputError, StorageError, plural
 from tokmill.publish.publication import Publication, open_manifests
-from tokmill.publish.work_area import WorkArea, at_once, move_files, stored
+from tokmill.publish.work_area import Note, WorkArea, at_once, move_files, stored
 from tokmill.storage.disk import commit_bytes, open_commit
 from tokmill.storage.lease import Lease
-from tokmill.storage.location import ObjectUrl, file_sha256, is_url
+from tokmill.storage.location import InputFile, ObjectUrl, file_sha256, is_url
 from tokmill.storage.traffic import Traffic
 
 
@@ -39,6 +39,8 @@ class StoredRun(RunFiles):
         self._sent: dict[tuple[str, int, int], StoredFile] = {}  # by path, size and time
         self._bringing = threading.Lock()
         self.traffic = Traffic()  # of the driver
+        # who has workers for that: the session, as soon as there is one
+        self.hash_objects: Callable[[Path, Sequence[InputFile]], dict[str, str]] = _hash_here
 
     def adopt(self, publication: Publication) -> None:
         """Steps of the run that is published count as done here, where this machine knows nothing of them."""
@@ -68,29 +70,42 @@ class StoredRun(RunFiles):
     def has_all(self, directory: Path, entries: Sequence[FileEntry]) -> bool:
         if directory.absolute() == self._root:  # the run's own: manifests, and what the driver writes
             return all(_has_size(directory / entry.path, entry) for entry in entries)
-        files = [self._stored(entry) for entry in entries]
-        unseen = list({file.sha256: file for file in files if file.sha256 not in self._present}.values())
-        is_there = at_once(self._area.has, unseen)
-        self._present.update(file.sha256 for file, there in zip(unseen, is_there, strict=True) if there)
-        if not all(is_there):
+        self._look(entries)
+        if any(entry.sha256 not in self._present for entry in entries):
             return False
-        for entry, file in zip(entries, files, strict=True):
-            self._know(directory, entry, file)
+        for entry in entries:
+            self._know(directory, entry, self._stored(entry))
         return True
 
     def usable(self, directory: Path, known: Mapping[str, Sequence[Receipt]]) -> dict[str, Receipt]:
-        found = {}
-        for fingerprint, receipts in known.items():
-            for receipt in receipts:
-                if self.has_all(directory, receipt.files):
-                    found[fingerprint] = receipt
-                    break
+        found: dict[str, Receipt] = {}
+        told = [Note(receipt, "") for receipts in known.values() for receipt in receipts]
+        self._take(directory, told, found)
         missing = [fingerprint for fingerprint in known if fingerprint not in found]
-        for note in at_once(self._area.load_note, missing):
-            if note is not None and self.has_all(directory, note.receipt.files):
-                self._hold(directory, note.receipt, note.node)
-                found[note.receipt.fingerprint] = note.receipt
+        notes = at_once(self._area.load_note, missing)
+        self._take(directory, [note for note in notes if note is not None], found)
         return found
+
+    def _take(self, directory: Path, notes: Sequence[Note], found: dict[str, Receipt]) -> None:
+        """Those whose files are there; of several the first."""
+        self._look([entry for note in notes for entry in note.receipt.files])
+        for receipt, node in ((note.receipt, note.node) for note in notes):
+            is_whole = all(entry.sha256 in self._present for entry in receipt.files)
+            if receipt.fingerprint not in found and is_whole:
+                self._hold(directory, receipt, node)
+                found[receipt.fingerprint] = receipt
+
+    def _look(self, entries: Iterable[FileEntry]) -> None:
+        """Which of them are there, all at once; those that were seen are not looked for again."""
+        unseen = {entry.sha256: self._stored(entry) for entry in entries if entry.sha256 not in self._present}
+        for sha256, is_there in zip(unseen, at_once(self._area.has, list(unseen.values())), strict=True):
+            if is_there:
+                self._present.add(sha256)
+            else:  # what was published may have been deleted; what is made anew is in the work area
+                self._published.pop(sha256, None)
+
+    def digests(self, directory: Path, files: Sequence[InputFile]) -> dict[str, str]:
+        return self.hash_objects(directory, files)
 
     # --- what the session asks ---
 
@@ -179,6 +194,10 @@ def _version(path: Path) -> tuple[str, int, int]:
             next="name the file in it; or run where the nodes share a disk, with a directory as `--out`",
         )
     return str(path), found.st_size, found.st_mtime_ns
+
+
+def _hash_here(directory: Path, files: Sequence[InputFile]) -> dict[str, str]:
+    return {file.name: file_sha256(file.path) for file in files}
 
 
 def _has_size(path: Path, entry: FileEntry) -> bool:
