@@ -116,3 +116,14 @@ def test_a_task_that_was_killed_leaves_nothing_for_long(tmp_path: Path) -> None:
     assert len(list((tmp_path / "tasks").iterdir())) == 2
     with FileCache(tmp_path).open_task() as task:
         assert {path.name.partition(".")[0] for path in (tmp_path / "tasks").iterdir()} == {task.name}
+
+
+def test_what_a_killed_process_was_bringing_goes_when_it_is_old(tmp_path: Path) -> None:
+    cache, origin = FileCache(tmp_path), Origin()
+    old, new = (tmp_path / "files" / f".tmp-1-{name}" for name in ("old", "new"))
+    for path in (old, new):
+        path.write_bytes(b"half")
+    os.utime(old, (1, 1))
+    with cache.open_task() as task:
+        bring(cache, task, b"whole", origin)
+    assert (old.exists(), new.exists()) == (False, True)

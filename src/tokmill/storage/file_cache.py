@@ -19,6 +19,7 @@ import os
 import re
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -29,6 +30,7 @@ CACHE_BYTES = 32 << 30
 
 _FILES, _TASKS, _LOCK = "files", "tasks", "lock"
 _FILE = re.compile(r"[0-9a-f]{64}")
+_ABANDONED_SECONDS = 3600
 
 
 class FileCache:
@@ -99,7 +101,7 @@ class FileCache:
                     if _FILE.fullmatch(entry.name):
                         stat = entry.stat()
                         held.append((stat.st_mtime_ns, entry.path, stat.st_size, stat.st_nlink))
-                    elif entry.name.startswith(TEMP_PREFIX) and _is_abandoned(Path(entry.path)):
+                    elif entry.name.startswith(TEMP_PREFIX) and _is_abandoned(entry.stat().st_mtime):
                         Path(entry.path).unlink(missing_ok=True)
             used = sum(size for _, _, size, _ in held)
             for _, path, size, names in sorted(held):
@@ -164,7 +166,6 @@ def _is_whole(path: Path, size: int) -> bool:
         return False
 
 
-def _is_abandoned(path: Path) -> bool:
-    """Of a process that is gone: .tmp-<pid>-…"""
-    pid = path.name.removeprefix(TEMP_PREFIX).partition("-")[0]
-    return pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists()
+def _is_abandoned(written_at: float) -> bool:
+    """By when it was last written to: containers that share a cache do not see each other's processes."""
+    return written_at < time.time() - _ABANDONED_SECONDS
