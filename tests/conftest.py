@@ -44,6 +44,7 @@ LONGEST = (
     "sources/test_bad_input.py",
     "hub/test_hub.py",
     "storage/test_objects_runs.py",
+    "publish/test_stored_runs.py",
     "faults/test_engines.py",
     "faults/test_disk.py",
     "faults/test_power.py",

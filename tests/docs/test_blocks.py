@@ -36,6 +36,7 @@ _SLOW = {
     "pack-for-long-context",
     "pin-a-dataset",
     "read-a-ledger",
+    "run-on-object-storage",
     "run-on-ray",
     "shell",
     "take-a-document-down",

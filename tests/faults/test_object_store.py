@@ -53,7 +53,7 @@ import sys
 from pathlib import Path
 from tokmill.errors import TokmillError
 from tokmill.artifacts.manifest import load_manifest
-from tokmill.publish.publication import open_target
+from tokmill.publish.target import open_target
 url, work = sys.argv[1], Path(sys.argv[2])
 made = load_manifest(work / "run")
 say = lambda text: print(text, file=sys.stderr)

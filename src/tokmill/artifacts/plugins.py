@@ -286,6 +286,17 @@ def hook_digest(path: Path) -> str:
     return _read_hook(path).digest
 
 
+def hook_files(path: Path) -> list[Path]:
+    """All that its digest is of: the file, those beside it that it imports, and what they declare."""
+    found: list[Path] = []
+    for name in _read_hook(path).modules:
+        file = path.with_name(f"{name}.py")
+        found.append(file)
+        with contextlib.suppress(SyntaxError, ValueError):
+            found += _declared_inputs(ast.parse(file.read_bytes()), file)
+    return list(dict.fromkeys(found))
+
+
 def _read_hook(path: Path) -> _Hook:
     """Imports and INPUTS are read from the text: nothing is run to know what it needs."""
     modules = {path.stem: path.read_bytes()}

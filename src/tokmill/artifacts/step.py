@@ -11,8 +11,8 @@ A task: a pure function of its options and inputs, named so that any process can
     Task(function, key, options, inputs, directory)  ->  files in directory + Receipt
 
 The fingerprint covers what can change a byte: function, key, options and the content of the inputs. Where the
-inputs lie on this machine, what may follow in the same pass, and what earlier runs found out
-(`tokmill.artifacts.cache`), is not part of it.
+inputs lie on this machine or in a store (`tokmill.artifacts.stored`), what may follow in the same pass, and
+what earlier runs found out (`tokmill.artifacts.cache`), is not part of it.
 
 The life of an artifact directory.
 
@@ -61,7 +61,8 @@ from tokmill.artifacts.manifest import (
     load_receipts,
     write_manifest,
 )
-from tokmill.artifacts.plugins import Plugin, show_hooks
+from tokmill.artifacts.plugins import Plugin, hook_files, show_hooks
+from tokmill.artifacts.stored import RunFiles, Stored
 from tokmill.errors import TokmillError
 from tokmill.storage.disk import (
     TEMP_PREFIX,
@@ -71,6 +72,7 @@ from tokmill.storage.disk import (
     sync_directory,
     told_as_unreadable,
 )
+from tokmill.storage.elsewhere import place_of
 from tokmill.storage.location import file_sha256
 from tokmill.storage.tables import load_table, table_sha256, write_sorted_table, write_table
 
@@ -95,6 +97,9 @@ def open_artifact(directory: Path) -> Artifact | None:
 def has_all_files(artifact: Artifact) -> bool:
     """Present and of the recorded size: the quick look before a step is skipped.
     `verify` reads every byte."""
+    elsewhere = _elsewhere(artifact.directory)
+    if elsewhere is not None:
+        return elsewhere.has_all(artifact.directory, artifact.manifest.files)
     for entry in artifact.manifest.files:
         path = artifact.path(entry)
         with told_as_unreadable(path):
@@ -107,6 +112,8 @@ def damaged_file(artifact: Artifact, max_bytes: int | None = None) -> str | None
     """A file whose bytes are not those of the manifest,
     of some that are chosen at random and have so many bytes together at most; None: of all."""
     files = [entry for entry in artifact.manifest.files if entry.table != "manifest"]
+    if _elsewhere(artifact.directory) is not None:  # what a task reads there is proven on the way
+        files = [entry for entry in files if artifact.path(entry).is_file()]
     left = sum(entry.bytes for entry in files) if max_bytes is None else max_bytes
     for entry in random.sample(files, len(files)):
         if entry.bytes <= left:
@@ -169,7 +176,12 @@ class Evidence:
     def usable(self, wanted: Iterable[str]) -> dict[str, Receipt]:
         """By fingerprint: those whose files are all intact."""
         found: dict[str, Receipt] = {}
-        for fingerprint in dict.fromkeys(wanted):
+        wanted = list(dict.fromkeys(wanted))
+        elsewhere = _elsewhere(self._directory)
+        if elsewhere is not None:
+            known = {fingerprint: [r for r, _ in self._found.get(fingerprint, ())] for fingerprint in wanted}
+            return elsewhere.usable(self._directory, known)
+        for fingerprint in wanted:
             for receipt, since in self._found.get(fingerprint, ()):
                 if _intact(self._directory, receipt, since):
                     found[fingerprint] = receipt
@@ -255,6 +267,12 @@ def is_unswept(artifact: Artifact) -> bool:
     )
 
 
+def _elsewhere(directory: Path) -> RunFiles | None:
+    """The store that has the files of a run, where no disk of this machine has them all."""
+    place = place_of(directory)
+    return place if isinstance(place, RunFiles) else None
+
+
 def _intact(directory: Path, receipt: Receipt, since: int) -> bool:
     return all(is_intact(directory / entry.path, entry, since) for entry in receipt.files)
 
@@ -296,6 +314,7 @@ class Task(msgspec.Struct, Generic[Options], frozen=True, kw_only=True):
     directory: str
     followers: list[Task] = []  # to run in the same pass, on what this one makes
     cached: Cached | None = None  # what earlier runs found out: it changes how long the task takes
+    stored: Stored | None = None  # where its files are, if not on a disk that all workers share
 
     @property
     def config(self) -> Json:
@@ -335,6 +354,11 @@ def hook_inputs(plugins: Iterable[Plugin]) -> list[Input]:
     what is not installed travels as an input."""
     hooks = dict.fromkeys(plugin for plugin in plugins if plugin.is_hook)
     return [Input(_HOOK + hook.name, str(hook.path), hook.digest) for hook in hooks]
+
+
+def read_with(item: Input) -> list[Path]:
+    """Files that a task reads besides an input because it names them, on the driver's machine."""
+    return hook_files(Path(item.path)) if item.role.startswith(_HOOK) else []
 
 
 def accept_hooks(task: Task) -> None:

@@ -34,12 +34,14 @@ from tokmill.engines.local import COMPILING, compile_kernels
 from tokmill.engines.slurm_state import SlurmState, load_state
 from tokmill.errors import TokmillError, plural
 from tokmill.kernels.warm import count_stale, kernels_of
+from tokmill.pipeline.session import TRAFFIC
 from tokmill.storage import codecs
 from tokmill.storage.lease import find_holder
 from tokmill.storage.location import parse_url
 from tokmill.storage.objects import OK, probe_store
 from tokmill.storage.records import Kind, Wanted
 from tokmill.storage.tables import table_sha256
+from tokmill.storage.traffic import sum_traffic
 
 FINISHED, RUNNING, FAILED, STOPPED = "finished", "running", "failed", "stopped"
 
@@ -51,6 +53,7 @@ class StepStatus(NamedTuple):
     shards: int | None
     seconds: float | None
     detail: str = ""
+    traffic: Json = {}  # noqa: RUF012 (never changed) with object stores, of its tasks
 
 
 class Status(NamedTuple):
@@ -67,6 +70,7 @@ class Status(NamedTuple):
     said: list[str]
     cache_bytes: int = 0  # that the cache beside the run takes
     slurm: SlurmState | None = None  # jobs and tasks of a run that is at work there
+    traffic: Json = {}  # noqa: RUF012 (never changed) with object stores, of all steps and the driver
 
     @property
     def ok(self) -> bool:
@@ -123,7 +127,14 @@ def status(directory: str | Path) -> Status:
         said=list(journal.said) if journal is not None else [],
         cache_bytes=cache_bytes(directory.resolve()),
         slurm=load_state(directory) if state == RUNNING else None,
+        traffic=_traffic(directory) if state == FINISHED else sum_traffic(step.traffic for step in steps),
     )
+
+
+def _traffic(directory: Path) -> Json:
+    """As the manifest of the run has it; an earlier one has none."""
+    run = open_artifact(directory)
+    return sum_traffic(run.manifest.environment.get(TRAFFIC, {}).values()) if run is not None else {}
 
 
 def _step(directory: Path, name: str, journal: Journal | None, now: float, state: str) -> StepStatus:
@@ -142,7 +153,8 @@ def _step(directory: Path, name: str, journal: Journal | None, now: float, state
     if artifact is not None and (note is not None or journal is None):
         tasks = len(artifact.manifest.tasks)
         detail = "up to date" if note is not None and note.state == "up to date" else ""
-        return StepStatus(name, "done", tasks, tasks, artifact.manifest.environment.get("seconds"), detail)
+        own = artifact.manifest.environment
+        return StepStatus(name, "done", tasks, tasks, own.get("seconds"), detail, own.get(TRAFFIC, {}))
     receipts = _receipts(directory / name)
     if receipts or (artifact is None and journal is None):
         return StepStatus(name, "begun", receipts, None, None)

@@ -247,7 +247,8 @@ _until = click.option(
 @click.option(
     "--work",
     type=ANY_DIRECTORY,
-    help="Where a run that is published to a URL works [default: a directory of the user's cache].",
+    help="Where a run that is published to a URL works; on a cluster, where its driver keeps manifests "
+    "[default: a directory of the user's cache].",
 )
 @click.option("--replace", is_flag=True, help="Replace another run that is published there.")
 @click.option(

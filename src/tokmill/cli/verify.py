@@ -161,6 +161,12 @@ def _render_status(found: Status) -> None:
         _render_slurm(found, found.slurm)
     if found.cache_bytes:
         out.print(f"[dim]{decimal(found.cache_bytes)} in the cache beside it, for the next run[/]")
+    if found.traffic:
+        requests = sum(found.traffic["requests"].values())
+        out.print(
+            f"[dim]store: {plural(requests, 'request')}, {decimal(found.traffic['bytes_up'])} up, "
+            f"{decimal(found.traffic['bytes_down'])} down[/]"
+        )
     if found.holder is not None:
         out.print(f"[dim]{escape(found.holder)}[/]")
     if found.error is not None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from tokmill.artifacts.manifest import Receipt
+from tokmill.artifacts.manifest import Json, Receipt
 from tokmill.artifacts.step import Task
 from tokmill.engines.orders import Perform, encode_order, read_reply
 from tokmill.errors import TaskFailed
@@ -31,6 +31,8 @@ class Done(NamedTuple):
     receipt: Receipt
     seconds: float
     cpu_seconds: float
+    node: str = ""
+    traffic: Json = {}  # noqa: RUF012 (never changed) with object stores
 
 
 class Engine(Protocol):
@@ -57,7 +59,10 @@ class Queue:
 
     def put(self, perform: Perform, task: Task) -> int:
         """Its bytes."""
-        size = sum(self._size(item.path) for item in task.inputs)
+        if task.stored is not None:
+            size = sum(file.bytes for file in task.stored.files.values())
+        else:
+            size = sum(self._size(item.path) for item in task.inputs)
         heapq.heappush(self._heap, (-size, self._count, perform, task))
         self._count += 1
         return size
@@ -181,7 +186,9 @@ class ClusterEngine:
         assert found.receipt is not None
         if self._losses[Loss.WORKER]:
             self._losses[Loss.WORKER].pop(task.fingerprint, None)
-        self._done.append(Done(task, found.receipt, found.seconds, found.cpu_seconds))
+        self._done.append(
+            Done(task, found.receipt, found.seconds, found.cpu_seconds, found.node, found.traffic)
+        )
 
     def _count(self, loss: Loss, task: Task) -> None:
         """One more of them while a worker had the task; so many are too many."""

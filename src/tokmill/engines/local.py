@@ -38,6 +38,7 @@ from tokmill.engines.processes import Prepare, Processes
 from tokmill.engines.slurm_options import SlurmSettings, parse_slurm
 from tokmill.errors import MissingExtra, RecipeError, plural
 from tokmill.kernels.warm import ensure_compiled
+from tokmill.storage.traffic import counting
 
 # --- memory ---
 
@@ -161,8 +162,10 @@ class LocalEngine(ClusterEngine):
 
 def _perform_here(perform: Perform, task: Task) -> Done:
     begun, spent = time.monotonic(), time.process_time()
-    receipt = perform(task)
-    return Done(task, receipt, time.monotonic() - begun, time.process_time() - spent)
+    with counting() as traffic:
+        receipt = perform(task)
+    took = time.monotonic() - begun, time.process_time() - spent
+    return Done(task, receipt, *took, traffic=traffic.as_json())
 
 
 # --- kernels ---

@@ -23,10 +23,11 @@ from typing import Any
 
 import msgspec
 
-from tokmill.artifacts.manifest import FORMAT_VERSION, Receipt, package_version
+from tokmill.artifacts.manifest import FORMAT_VERSION, Json, Receipt, package_version
 from tokmill.artifacts.progress import LOGGER
 from tokmill.artifacts.step import Task
 from tokmill.errors import EngineError, TokmillError
+from tokmill.storage.traffic import Traffic, counting
 
 Perform = Callable[[Task], Receipt]
 
@@ -69,6 +70,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     words: list[tuple[str, int, str]] = []  # logger, level, message
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+    node: str = ""
+    traffic: Json = {}  # with object stores
 
 
 class WorkerTraceback(Exception):
@@ -91,9 +94,10 @@ def carry_out(order: bytes) -> bytes:
 
 def answer(order: bytes, words: list[tuple[str, int, str]]) -> bytes:
     """It never raises: what an engine makes of an exception is not ours to rely on."""
-    begun, spent = time.monotonic(), time.process_time()
+    begun, spent, traffic = time.monotonic(), time.process_time(), Traffic()
     try:
-        reply = Reply(receipt=_obey(order))
+        with counting(traffic):
+            reply = Reply(receipt=_obey(order))
     except TokmillError as error:
         reply = Reply(fault=Fault.of(error))
     except Exception as error:  # noqa: BLE001 (a bug: it is told to the driver, which raises it)
@@ -101,7 +105,14 @@ def answer(order: bytes, words: list[tuple[str, int, str]]) -> bytes:
         reply = Reply(bug=(line, traceback.format_exc()))
     took = time.monotonic() - begun, time.process_time() - spent
     return msgspec.json.encode(
-        msgspec.structs.replace(reply, words=words, seconds=took[0], cpu_seconds=took[1])
+        msgspec.structs.replace(
+            reply,
+            words=words,
+            seconds=took[0],
+            cpu_seconds=took[1],
+            node=socket.gethostname(),
+            traffic=traffic.as_json(),
+        )
     )
 
 

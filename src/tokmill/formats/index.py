@@ -52,6 +52,7 @@ from tokmill.storage.disk import (
     told_as_unreadable,
     unreadable,
 )
+from tokmill.storage.elsewhere import at_hand
 
 INDEX: Final = "index.jsonl.zst"
 PLACES: Final = "places.npy"
@@ -402,7 +403,7 @@ def _map(path: Path, shape: tuple[int, int], kind: str) -> NDArray[np.unsignedin
     header = npy_header(shape, kind)
     size = len(header) + shape[0] * shape[1] * np.dtype(kind).itemsize
     try:
-        with path.open("rb") as file:
+        with at_hand(path).open("rb") as file:
             if file.read(len(header)) != header or file.seek(0, 2) != size:
                 raise _not_an_index(path, max(shape))
     except FileNotFoundError:

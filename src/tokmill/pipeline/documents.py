@@ -24,6 +24,7 @@ from tokmill.artifacts.manifest import Json, available_cores, config_of
 from tokmill.artifacts.plugins import Plugin, find_plugin
 from tokmill.artifacts.snapshot import wrong_shard
 from tokmill.artifacts.step import Step, open_artifact
+from tokmill.artifacts.stored import RunFiles
 from tokmill.artifacts.tombstones import FORGOTTEN_FILE, digest_of_source, load_forgotten
 from tokmill.clean.edits import NormalizeOptions
 from tokmill.clean.examine import CleanOptions, version_of
@@ -68,8 +69,10 @@ from tokmill.stages.ingest.shards import (
     SampleOptions,
 )
 from tokmill.stages.ingest.stage import INPUT_STATS
-from tokmill.storage.location import InputFile, file_sha256, local_path
+from tokmill.storage.elsewhere import place_of
+from tokmill.storage.location import InputFile, ObjectFile, file_sha256, local_path
 from tokmill.storage.patterns import find_files
+from tokmill.storage.traffic import in_context
 
 CODE = "code"
 
@@ -359,11 +362,15 @@ def _input_digests(files: list[InputFile], directory: Path) -> dict[str, str]:
     """sha256 by name; a file whose size and time are those of the last run keeps its recorded one."""
     known = input_stats(directory)
     fresh = [file for file in files if known.get(file.name, [])[:2] != [file.bytes, file.modified_ns]]
+    place = place_of(directory)
+    apart = [file for file in fresh if isinstance(place, RunFiles) and isinstance(file.path, ObjectFile)]
+    hashed = place.digests(directory, apart) if isinstance(place, RunFiles) and apart else {}
+    fresh = [file for file in fresh if file.name not in hashed]
     if sum(file.bytes for file in fresh) < _HASHED_APART:
-        hashed = {file.name: file_sha256(file.path) for file in fresh}
+        hashed |= {file.name: file_sha256(file.path) for file in fresh}
     else:
         # hashing releases the GIL; two are enough to keep a disk busy, and more where memory holds the files
         with ThreadPoolExecutor(min(max(available_cores(), 2), _HASHING)) as pool:
-            digests = pool.map(lambda file: file_sha256(file.path), fresh)
-            hashed = dict(zip((file.name for file in fresh), digests, strict=True))
+            digests = pool.map(in_context(lambda file: file_sha256(file.path)), fresh)
+            hashed |= dict(zip((file.name for file in fresh), digests, strict=True))
     return {file.name: hashed.get(file.name) or str(known[file.name][2]) for file in files}

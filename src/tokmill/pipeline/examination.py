@@ -91,9 +91,11 @@ def examine(
     resources: Resources | None = None,
     until: str | None = None,
     opening: Answer | None = None,
+    shares_disk: bool = True,
 ) -> Recipe:
     """The recipe, if nothing is wrong with it; else an error that lists all that is.
-    Paths are relative to `base`. `opening`: a process that opens the tokenizer meanwhile."""
+    Paths are relative to `base`. `opening`: a process that opens the tokenizer meanwhile. `shares_disk`:
+    workers see the files of this machine, and `out` has the shards; otherwise they see a store alone."""
     recipe: Recipe | None = written.content
     found = _Found(written)
     if recipe is not None:
@@ -108,8 +110,10 @@ def examine(
         _tokens(found, recipe, base, out, opening)
         _conversations(recipe, base, out)
         _mixture(found, recipe, sizes)
-        if found.holds(("--out",), _check_writable, out):
+        if found.holds(("--out",), _check_writable, out) and shares_disk:
             found.holds(("--out",), _check_disk, recipe, out, sizes)
+        if not shares_disk:
+            _nothing_shared(found, recipe)
         if until is not None and not written.mistakes:
             found.holds(("--until",), check_until, until, step_names(recipe))
     engine = resources.engine if resources is not None else "local"
@@ -426,6 +430,26 @@ def _most_bytes(source: Source, files: _Files | None) -> int | None:
         file.bytes * (_MAX_EXPANSION if file.path.suffix in (*PACKED, *codecs.COLUMNS) else 1)
         for file in files.every
     )
+
+
+# --- nodes that see no file of this machine ---
+
+
+_SHARE = (
+    "run where the nodes share a disk, with a directory as `--out`; or on this machine (`--engine local`)"
+)
+
+
+def _nothing_shared(found: _Found, recipe: Recipe) -> None:
+    """What a task reads beside its inputs, whatever lies there, cannot be sent to it."""
+    for index, source in enumerate(recipe.sources):
+        if source.directory is not None:
+            what = "a directory of this machine is read in place, and these nodes see none"
+            packed = f"write its texts to files, in the bucket or here; or {_SHARE}"
+            found.note(("sources", index, "directory"), InputError(what, next=packed))
+    if any("/" in str(name) for name in recipe.dedup.reference):
+        what = "the indexes of earlier corpora are directories of this machine, and these nodes see none"
+        found.note(("dedup", "reference"), InputError(what, next=_SHARE))
 
 
 # --- where it goes ---

@@ -5,13 +5,15 @@ recipe ─ read ─ examine: every mistake at once ─ plan: steps ─ session.p
 
 One run at a time works in an output directory; a lock that dies with its process sees to it. Where `out` is
 the URL of an object store the run works in a directory of this machine and is published from there, whole or
-not at all.
+not at all. On a cluster it works in the store itself: nodes share nothing else, and this machine has
+manifests (tokmill.publish.stored_run).
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +28,9 @@ from tokmill.artifacts.progress import Progress, Silence, open_journal, warnings
 from tokmill.artifacts.step import Artifact, Step, remove_leftovers
 from tokmill.engines.forking import load_ahead
 from tokmill.engines.local import EngineName, Resources, check_resources, parse_bytes
+from tokmill.engines.neighbours import restored_environment
 from tokmill.engines.slurm_options import SlurmSettings
+from tokmill.errors import RecipeError, StorageError
 from tokmill.pipeline.changes import reasons_of
 from tokmill.pipeline.documents import Own
 from tokmill.pipeline.estimate import (
@@ -43,7 +47,8 @@ from tokmill.pipeline.plan import plan_steps, steps_until
 from tokmill.pipeline.run_manifest import Asked as Asked
 from tokmill.pipeline.run_manifest import review_plan, write_run_manifest
 from tokmill.pipeline.session import Session
-from tokmill.publish.publication import RUN, Published, default_work, open_target
+from tokmill.publish.node import CACHE_VARIABLE
+from tokmill.publish.target import RUN, Published, default_work, open_target
 from tokmill.recipe import Recipe
 from tokmill.recipe.file import Settings, Written, read_recipe
 from tokmill.recipe.setting import dotted
@@ -119,7 +124,8 @@ def run(
     beside the run of what was found out about its texts, which makes the next one cheaper. `slurm`: what jobs
     ask for with that engine ({"partition": "long", "tokens.mem": "8G"}). `work` and
     `replace` are for a URL: where the run works before it is published, and whether it may be published in
-    the place of another.
+    the place of another. With a URL and a cluster (`engine`) tasks read from the store and write there:
+    `work` has the driver's manifests, and nodes need no disk in common.
     """
     written, base = read_recipe(recipe, set), base_of(recipe)
     bound = parse_bytes(memory) if isinstance(memory, str) else memory
@@ -130,8 +136,19 @@ def run(
     opening = begin_opening(written.content, base, place)
     if not (place / MANIFEST).exists():  # a run from nothing: workers will be needed
         load_ahead(LOADED_FIRST)
+    is_stored = out is not None and is_url(out) and engine != "local"
+    if is_stored:
+        _check_stored(str(out), keep_previous=keep_previous, verify=verify)
     with warnings_to(progress.say) if progress is not None else contextlib.nullcontext():
-        whole = examine(written, base, place, resources=resources, until=until, opening=opening)
+        whole = examine(
+            written,
+            base,
+            place,
+            resources=resources,
+            until=until,
+            opening=opening,
+            shares_disk=not is_stored,
+        )
 
     def run_in(directory: Path) -> RunResult:
         with written_objects(whole, directory) as known:
@@ -143,7 +160,7 @@ def run(
                 until=until,
                 wait=wait,
                 keep_previous=keep_previous,
-                lean=lean,
+                lean=lean or is_stored,
                 verify=verify,
                 progress=progress,
                 settings={dotted(path): value for path, value in written.settings.items()},
@@ -151,17 +168,59 @@ def run(
 
     if out is None or not is_url(out):
         return run_in(place)
-    with open_target(
+    say = (progress or Silence()).say
+    target = open_target(
         str(out),
         whole.name,
         whole.model_dump(mode="json"),
         work=None if work is None else Path(work),
         replace=replace,
         wait=wait,
-        say=(progress or Silence()).say,
-    ) as target:
-        result = run_in(target.directory)
-        return dataclasses.replace(result, published=target.publish((progress or Silence()).say))
+        say=say,
+    )
+    with target as held, contextlib.ExitStack() as stack:
+        if is_stored:
+            stack.enter_context(held.open_store_run(say))
+            stack.enter_context(_own_node(held.directory.parent, address))
+        result = run_in(held.directory)
+        return dataclasses.replace(result, published=held.publish(say))
+
+
+@contextlib.contextmanager
+def _own_node(work: Path, address: str | None) -> Iterator[None]:
+    """Workers that are started for the run have this machine for a node, as long as it takes."""
+    if address is not None or CACHE_VARIABLE in os.environ:
+        yield
+        return
+    directory = work.absolute() / "node"
+    with restored_environment((CACHE_VARIABLE,)):
+        os.environ[CACHE_VARIABLE] = str(directory)
+        try:
+            yield
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _check_stored(url: str, *, keep_previous: bool, verify: bool) -> None:
+    """What a driver without the shards cannot do."""
+    if url.startswith("memory://"):
+        raise StorageError(
+            "the workers of a cluster do not see the memory of this process",
+            where=url,
+            next="give an s3://, gs:// or az:// URL, or leave `--engine` out",
+        )
+    if keep_previous or verify:
+        option = "--keep-previous" if keep_previous else "--verify"
+        advice = (
+            "what is published stays until its prefix is deleted"
+            if keep_previous
+            else ("`tokmill verify URL` reads all that is published")
+        )
+        raise RecipeError(
+            "the shards of this run are in a store, and not on this machine",
+            where=option,
+            next=f"leave it out: {advice}",
+        )
 
 
 @dataclasses.dataclass(frozen=True)

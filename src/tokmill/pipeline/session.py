@@ -44,12 +44,21 @@ from tokmill.artifacts.step import (
 )
 from tokmill.engines.cluster import Done, Engine
 from tokmill.engines.local import Resources, compile_kernels, open_engine
+from tokmill.errors import plural
 from tokmill.pipeline.plan import alone, ready_steps
 from tokmill.pipeline.run_manifest import Freshness, assess, step_inputs
 from tokmill.pipeline.timeline import TIMELINE, Timeline
+from tokmill.publish.stored_run import StoredRun
+from tokmill.stages.ingest.stage import digest_task
 from tokmill.stages.loading import prepare_for
 from tokmill.stages.registry import STAGES, perform
 from tokmill.storage.disk import remove_file
+from tokmill.storage.elsewhere import place_of
+from tokmill.storage.location import InputFile
+from tokmill.storage.traffic import Traffic
+
+# In the environment of manifests, and what is no step.
+TRAFFIC, DRIVER, HASHING = "traffic", "driver", "hashing of sources"
 
 # Read of steps that are up to date before they are relied on: a fifth of a second. `verify` reads all.
 SAMPLED_BYTES = 256 << 20
@@ -89,6 +98,11 @@ class Session:
             Path, set[str]
         ] = {}  # of steps whose tasks are done in the pass of others
         self._timeline = Timeline()
+        place = place_of(out)
+        self._stored = place if isinstance(place, StoredRun) else None
+        if self._stored is not None:
+            self._stored.hash_objects = self._hash_objects
+        self._traffic: dict[str, Traffic] = {}  # by step
         self.compiling_seconds = 0.0
 
     def close(self) -> None:
@@ -148,6 +162,9 @@ class Session:
                 assert at_work, "steps need each other"
                 done = self._open_engine().collect()
                 conducted = at_work[done.task.directory]
+                self._traffic.setdefault(conducted.step.name, Traffic()).merge(done.traffic)
+                if self._stored is not None:
+                    self._stored.hold(done.task, done.receipt, done.node)
                 self._progress.finish_task(conducted.step.name)
                 self._timeline.task(conducted.step.name, done.seconds)
                 moving = [conducted] if conducted.hold(done) else []
@@ -234,8 +251,28 @@ class Session:
             self._progress.expect_tasks(step.name, len(tasks), len(found))
             missing = conducted.expect(found)
             if missing:
+                if self._stored is not None:
+                    missing = self._stored.prepare(missing)
                 self._open_engine().submit(perform, missing)
                 return None
+
+    def _hash_objects(self, directory: Path, files: Sequence[InputFile]) -> dict[str, str]:
+        """Before the steps are planned: what a source is is known by its bytes, and nodes read them."""
+        assert self._stored is not None
+        tasks = {task.fingerprint: task for task in (digest_task(directory, file) for file in files)}
+        receipts = self._stored.usable(directory, dict.fromkeys(tasks, ()))
+        missing = [task for fingerprint, task in tasks.items() if fingerprint not in receipts]
+        if missing:
+            self._progress.say(f"hashing {plural(len(missing), 'object')}, once per version")
+            self._open_engine().submit(perform, self._stored.prepare(missing))
+        for _ in missing:
+            done = self._open_engine().collect()
+            receipts[done.receipt.fingerprint] = done.receipt
+            self._traffic.setdefault(HASHING, Traffic()).merge(done.traffic)
+        return {
+            file.name: receipts[fingerprint].facts["sha256"]
+            for fingerprint, file in zip(tasks, files, strict=True)
+        }
 
     def _set_aside(self, directory: Path) -> None:
         if self._keeps:
@@ -252,6 +289,7 @@ class Session:
             **self.describe(),
             "seconds": round(seconds, 3),
             "cpu_seconds": round(conducted.cpu_seconds, 3),
+            **({TRAFFIC: traffic} if (traffic := self._traffic_of(step.name)) else {}),
             **own,
         }
         manifest = build_manifest(
@@ -289,7 +327,18 @@ class Session:
     def describe_run(self) -> Json:
         """For the manifest of the run: who worked when, too."""
         timeline = self._timeline.as_json(self._engine.workers if self._engine is not None else 1)
-        return {**self.describe(), **({TIMELINE: timeline} if timeline is not None else {})}
+        traffic = {name: told for name in self._traffic if (told := self._traffic_of(name))}
+        if self._stored is not None:
+            traffic[DRIVER] = self._stored.traffic.as_json()
+        return {
+            **self.describe(),
+            **({TIMELINE: timeline} if timeline is not None else {}),
+            **({TRAFFIC: traffic} if traffic else {}),
+        }
+
+    def _traffic_of(self, step: str) -> Json:
+        """With object stores, of its tasks."""
+        return self._traffic[step].as_json() if step in self._traffic else {}
 
     def describe(self) -> Json:
         if self._engine is not None:

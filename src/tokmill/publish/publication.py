@@ -13,17 +13,6 @@ changes nothing.
 Nothing has its final name before it is whole. An interrupted fetch resumes: files that are there and have
 their sha256 are not sent again. The directory is a run, or holds a build, when its manifest is there, which
 comes last.
-
-A run whose output is an object store: it works in a directory of this machine, then is published from there.
-
-open_target(url, …)  ─ lease ─ is something else published? ─> Target(directory)
-    … the run works in `directory`, and resumes there as ever …
-    publish()   files ─ parts, hashed on the way ─> <url>/<digest>/…   each checked afterwards (size, etag)
-                manifest.json, by one conditional write                until then nothing is published
-
-    <work>/run          the run            <work>/uploads.jsonl    which objects are there, with their etags
-
-A kill costs time: what uploads.jsonl knows and the store still has is not sent again.
 """
 
 from __future__ import annotations
@@ -31,32 +20,20 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import os
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from tokmill.artifacts.manifest import (
-    MANIFEST,
-    FileEntry,
-    Json,
-    Manifest,
-    file_entry,
-    fingerprint_of,
-    load_manifest,
-)
+from tokmill.artifacts.manifest import MANIFEST, FileEntry, Json, Manifest, load_manifest
 from tokmill.artifacts.step import Artifact
-from tokmill.errors import CorruptFile, ManifestError, RunLocked, StorageError, plural
+from tokmill.errors import CorruptFile, ManifestError, StorageError
 from tokmill.publish.prefix import publication_prefix
 from tokmill.storage.cloud import Loaded
-from tokmill.storage.disk import TEMP_PREFIX, Written, commit_bytes, open_commit, remove_file, storage_error
-from tokmill.storage.lease import Lease, open_lease
-from tokmill.storage.location import ObjectUrl, file_sha256, open_binary, parse_url, read_whole
+from tokmill.storage.disk import TEMP_PREFIX, commit_bytes, open_commit, remove_file
+from tokmill.storage.location import ObjectUrl, file_sha256, parse_url, read_whole
 from tokmill.storage.objects import Store, open_store
 
 _PIECE_BYTES = 8 << 20
@@ -253,221 +230,3 @@ def _check_directory(target: Path, label: str, whole: Manifest | None) -> None:
         return
     if any(target.iterdir()):
         raise StorageError("is not empty", where=str(target), next="choose an empty directory, or a new one")
-
-
-RUN = "run"
-_UPLOADS = "uploads.jsonl"
-_UPLOAD_BYTES = 4 << 20
-_FILES_AT_A_TIME = 4
-_MAX_MANIFEST_BYTES = 1 << 30
-
-
-class Published(NamedTuple):
-    url: str
-    digest: str
-    files: int
-    bytes: int
-    sent: int  # files that were not there yet; 0: there was nothing to do
-
-    def as_json(self) -> Json:
-        return self._asdict()
-
-
-class Uploaded(msgspec.Struct, frozen=True, array_like=True):
-    key: str
-    bytes: int
-    etag: str
-
-
-class Target:
-    """Where the run works, and how it gets out."""
-
-    def __init__(
-        self, url: ObjectUrl, work: Path, lease: Lease, before: Publication | None, replace: bool
-    ) -> None:
-        self.directory = work / RUN
-        self._url, self._work, self._lease = url, work, lease
-        self._before, self._replace = before, replace
-        self._store = open_store(url)
-
-    def publish(self, say: Callable[[str], None]) -> Published:
-        manifest = load_manifest(self.directory)
-        files = _files_of(self.directory, manifest)
-        size = sum(entry.bytes for entry in files)
-        published = Published(str(self._url), manifest.digest, len(files), size, 0)
-        if self._before is not None:
-            if self._before.manifest.identity == manifest.identity:
-                self._sweep(self._before.manifest, say)
-                return published._replace(digest=self._before.manifest.digest)
-            if not self._replace:
-                raise _other_published(self._before, "its inputs were others")
-        prefix = publication_prefix(self._url, manifest)
-        self._lease.write_unfinished([*self._lease.unfinished, prefix.key])
-        say(f"publishing {plural(len(files), 'file')}, {size / 1e6:,.1f} MB, to {prefix}")
-        sent = self._send(files, prefix)
-        self._lease.check()
-        self._commit(manifest, prefix, files)
-        self._sweep(manifest, say)
-        return published._replace(sent=sent)
-
-    def _send(self, files: list[FileEntry], prefix: ObjectUrl) -> int:
-        """Every file is in the store, whole, when this ends. How many had to be sent."""
-        with _Notes(self._work / _UPLOADS) as notes, ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:
-            waiting = [pool.submit(self._send_one, entry, prefix, notes) for entry in files]
-            try:
-                return sum(future.result() for future in waiting)
-            finally:
-                for future in waiting:
-                    future.cancel()
-
-    def _send_one(self, entry: FileEntry, prefix: ObjectUrl, notes: _Notes) -> bool:
-        self._lease.check()
-        url = prefix.child(entry.path)
-        known = notes.known.get(url.key)
-        if known is not None and self._is_there(url, known):
-            return False
-        etag = self._store.upload(url.key, _read_proven(self.directory / entry.path, entry), entry.bytes)
-        uploaded = Uploaded(url.key, entry.bytes, etag)
-        if not self._is_there(url, uploaded):
-            raise StorageError(
-                "the object that was just written is not the one that is there",
-                where=str(url),
-                next=f"`tokmill doctor --storage {self._url}` tells what this store does",
-            )
-        notes.add(uploaded)
-        return True
-
-    def _is_there(self, url: ObjectUrl, uploaded: Uploaded) -> bool:
-        meta = self._store.head(url.key)
-        return meta is not None and (meta.size, meta.etag) == (uploaded.bytes, uploaded.etag)
-
-    def _commit(self, manifest: Manifest, prefix: ObjectUrl, files: list[FileEntry]) -> None:
-        key = self._url.child(MANIFEST).key
-        data = read_whole(self.directory / MANIFEST, _MAX_MANIFEST_BYTES)
-        if self._before is None:
-            etag = self._store.create(key, data)
-        else:
-            etag = self._store.replace(key, data, self._before.loaded.etag)
-        if etag is None:
-            winner = find_publication(self._url)
-            if winner is None or winner.prefix != prefix:  # what the winner published is not ours to remove
-                _remove(self._store, [prefix.child(entry.path).key for entry in files])
-            with contextlib.suppress(RunLocked):  # the winner took the lease over: then it is its own to keep
-                self._lease.write_unfinished([p for p in self._lease.unfinished if p != prefix.key])
-            assert winner is not None, "who refused the write?"
-            raise _other_published(winner, "it was published while this run was under way")
-
-    def _sweep(self, published: Manifest, say: Callable[[str], None]) -> None:
-        """What killed writers left, but for what was ever published. Nothing depends on it:
-        no error ends the run."""
-        keep = {publication_prefix(self._url, published).key}
-        if self._before is not None:
-            keep.add(self._before.prefix.key)
-        try:
-            for prefix in self._lease.unfinished:
-                if prefix not in keep:
-                    _remove(self._store, [meta.key for meta in self._store.list(f"{prefix}/")])
-            self._lease.write_unfinished([])
-        except StorageError as error:
-            say(f"published; what an earlier run left half uploaded could not be removed ({error.what})")
-
-
-@contextlib.contextmanager
-def open_target(
-    location: str,
-    recipe: str,
-    config: Json,
-    *,
-    work: Path | None,
-    replace: bool,
-    wait: bool,
-    say: Callable[[str], None],
-) -> Iterator[Target]:
-    """Hold the URL for this run. A publication of another recipe is refused before any work is done."""
-    url = parse_url(location)
-    if not url.key:
-        raise StorageError(
-            "a run needs a key of its own", where=str(url), next=f"write e.g. {url}runs/{recipe}"
-        )
-    with open_lease(url, recipe, wait=wait, say=say) as lease:
-        before = find_publication(url)
-        if before is not None and before.manifest.config != config and not replace:
-            raise _other_published(before, "its recipe was another")
-        yield Target(url, work if work is not None else default_work(url), lease, before, replace)
-
-
-def default_work(url: ObjectUrl) -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "tokmill" / "runs" / f"{url.key.rpartition('/')[2]}-{fingerprint_of(str(url))[:16]}"
-
-
-class _Notes:
-    """Objects that are in the store, one line each: a truncated line does not count."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._adding = threading.Lock()
-        self.known: dict[str, Uploaded] = {}
-
-    def __enter__(self) -> _Notes:
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            for line in self._path.read_bytes().split(b"\n") if self._path.exists() else []:
-                with contextlib.suppress(msgspec.MsgspecError):
-                    note = msgspec.json.decode(line, type=Uploaded)
-                    self.known[note.key] = note
-            self._file = self._path.open("ab", buffering=0)
-            self._file.write(b"\n")  # ends a line that a kill left open
-        except OSError as error:
-            raise storage_error(error, self._path) from error
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def add(self, note: Uploaded) -> None:
-        with self._adding:
-            try:
-                self._file.write(msgspec.json.encode(note) + b"\n")
-            except OSError as error:
-                raise storage_error(error, self._path) from error
-
-
-def _files_of(directory: Path, manifest: Manifest) -> list[FileEntry]:
-    """All of the run, its own manifest last: what lies below a prefix is a whole run for any tool that copies
-    it."""
-    names = [str(Path(entry.path).parent) for entry in manifest.entries("manifest")]
-    files = list_files(manifest, {name: load_manifest(directory / name) for name in names})
-    own = read_whole(directory / MANIFEST, _MAX_MANIFEST_BYTES)
-    written = Written(len(own), hashlib.sha256(own).hexdigest())
-    return [*files, file_entry(MANIFEST, "manifest", written, rows=len(manifest.files))]
-
-
-def _read_proven(path: Path, entry: FileEntry) -> Iterator[bytes]:
-    """A file of the run. One that is not as its manifest says ends the upload: it never appears."""
-    digest, size = hashlib.sha256(), 0
-    with open_binary(path) as file:
-        while piece := file.read(_UPLOAD_BYTES):
-            digest.update(piece)
-            size += len(piece)
-            yield piece
-    if (size, digest.hexdigest()) != (entry.bytes, entry.sha256):
-        raise CorruptFile(
-            "is not as it was written, and was not published",
-            where=str(path),
-            next="`tokmill verify` on the directory tells more; delete the file and run again to rebuild it",
-        )
-
-
-def _remove(store: Store, keys: list[str]) -> None:
-    for key in keys:
-        store.delete(key)
-
-
-def _other_published(found: Publication, why: str) -> StorageError:
-    manifest = found.manifest
-    return StorageError(
-        f"another run is published here (recipe {manifest.step}, experiment {manifest.experiment_id}): {why}",
-        where=str(found.url),
-        next="publish elsewhere (`tokmill run --out`), or replace it with `tokmill run --replace`",
-    )

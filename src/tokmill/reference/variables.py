@@ -17,6 +17,11 @@ VARIABLES = {
         "a run has a worker for each so many megabytes of input, and no more than `--workers` [default: 4]; "
         "0: as many as there are tasks for"
     ),
+    "TOKMILL_NODE_CACHE": (
+        "of a node that shares no disk with the driver: the directory for files of its tasks [default: "
+        "`tokmill-node-…` below `TMPDIR`]"
+    ),
+    "TOKMILL_NODE_CACHE_GIGABYTES": "how much of them is kept there [default: 32 GiB]",
     "_TOKMILL_COMPLETE": (
         "`bash_source`, `zsh_source` or `fish_source`: `tokmill` prints the completion of that shell"
     ),

@@ -1,6 +1,7 @@
 """Every stage by its kind, and every task function by its name: what an engine calls in a worker.
 
 perform(task) ─ options decoded ─ function ─ files, counts ─ conservation ─ receipt on disk ─> Receipt
+    a task that has its files in a store (`stored`): the same between a fetch and an upload
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import msgspec
 
 from tokmill.artifacts.manifest import Receipt, check_conservation, write_receipt
 from tokmill.artifacts.step import Stage, Task, TaskFunction, accept_hooks
+from tokmill.publish.node import perform_in_store
 from tokmill.stages import clean, texts
 from tokmill.stages.build import mixture
 from tokmill.stages.build import stage as build
@@ -53,6 +55,12 @@ def _decoded(task: Task) -> Task:
 
 
 def perform(task: Task) -> Receipt:
+    if task.stored is not None:
+        return perform_in_store(task, task.stored, _perform)
+    return _perform(task)
+
+
+def _perform(task: Task) -> Receipt:
     function = FUNCTIONS[task.function]
     task = _decoded(task)
     accept_hooks(task)

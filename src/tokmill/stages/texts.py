@@ -57,6 +57,7 @@ from tokmill.stages.build.stage import turns_of
 from tokmill.stages.text_card import CardOptions, perform_card
 from tokmill.stages.tokens.reading import CHARS_PER_TOKEN, labelled_shards, load_split_texts
 from tokmill.stages.warnings import tell
+from tokmill.storage.elsewhere import at_hand
 from tokmill.storage.tables import (
     join_sequences,
     load_rows,
@@ -190,7 +191,7 @@ def _measure_types(upstream: Mapping[str, Artifact], options: TextsOptions) -> d
             not options.sources or name.removeprefix("clean/") in options.sources
         ):
             for entry in cleaned.manifest.entries(MEASURES)[:1]:
-                for field in pq.read_schema(cleaned.path(entry)):
+                for field in pq.read_schema(at_hand(cleaned.path(entry))):
                     kind = "int64" if pa.types.is_integer(field.type) else "double"
                     found[field.name] = kind if found.get(field.name, kind) == kind else "double"
     return dict(sorted(found.items()))

@@ -17,7 +17,7 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -55,7 +55,10 @@ _REQUEST_SECONDS, _CONNECT_SECONDS, _SILENT_SECONDS = 300, 10, 60
 PART_BYTES = 16 << 20
 _PARTS_AT_A_TIME = 2
 _MAX_PARTS = 9_000  # S3 allows 10,000
+_DELETED_AT_A_TIME = 1000  # that S3 allows
 
+# 503 is how S3 says "slow down", 429 others.
+_OVERLOADED = ("408", "429", "500", "502", "503", "504")
 _STATUS = re.compile(r"status code: (\d{3})")
 _STORES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
 _VARIABLES = {
@@ -65,11 +68,15 @@ _VARIABLES = {
 }
 
 
-class _Unreachable(StorageError):
-    """The connection broke: what was asked may have been done."""
+class Transient(StorageError):
+    """The connection broke, or the store has too much to do: what was asked may have been done."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return StorageError(self.what, where=self.where, next=self.next).__reduce__()
+
+
+class _Unreachable(Transient):
+    """The connection broke."""
 
 
 class CloudClient:
@@ -99,15 +106,19 @@ class CloudClient:
         """The client does not repeat such a write when the connection breaks;
         whoever calls this knows its own again."""
         if etag is None:
-            return self._patiently(
-                lambda: self._ask(key, lambda: self._put(key, data, mode="create"), refused=lambda: None)
+            return patiently(
+                lambda: self._ask(key, lambda: self._put(key, data, mode="create"), refused=lambda: None),
+                _Unreachable,
+                MAX_RETRIES,
             )
         tag, version = _tag_and_version(etag, self._scheme)
         mode = {"e_tag": tag, "version": version} if version else {"e_tag": tag}
-        return self._patiently(
+        return patiently(
             lambda: self._ask(
                 key, lambda: self._put(key, data, mode=mode), refused=lambda: None, absent=lambda: None
-            )
+            ),
+            _Unreachable,
+            MAX_RETRIES,
         )
 
     def upload(self, key: str, pieces: Iterable[bytes], size: int) -> str:
@@ -116,7 +127,7 @@ class CloudClient:
             return self._ask(key, lambda: self._put(key, data))
         settings = {
             "use_multipart": True,
-            "chunk_size": max(PART_BYTES, -(-size // _MAX_PARTS)),
+            "chunk_size": _part_bytes(size),
             "max_concurrency": _PARTS_AT_A_TIME,
         }
         faults: list[BaseException] = []
@@ -126,6 +137,9 @@ class CloudClient:
             if faults:  # of who gives the pieces, not of the store
                 raise faults[0] from None
             raise
+
+    def copy(self, key: str, target: str) -> None:
+        self._ask(key, lambda: self._store.copy(key, target))
 
     def list(self, prefix: str) -> Iterator[Meta]:
         """Object stores list by whole parts of a key, so what follows the last slash is looked at here."""
@@ -139,6 +153,14 @@ class CloudClient:
     def delete(self, key: str) -> None:
         self._ask(key, lambda: self._store.delete(key), absent=lambda: None)
 
+    def delete_all(self, keys: Sequence[str]) -> int:
+        """S3 takes many at a time, and does not mind those that are not there."""
+        at_a_time = _DELETED_AT_A_TIME if self._scheme == "s3" else 1
+        for start in range(0, len(keys), at_a_time):
+            some = list(keys[start : start + at_a_time])
+            self._ask(some[0], lambda some=some: self._store.delete(some), absent=lambda: None)  # type: ignore[misc]
+        return -(-len(keys) // at_a_time)
+
     def _load(self, key: str) -> Loaded:
         result = self._store.get(key)
         return Loaded(result.bytes().to_bytes(), _etag(result.meta, self._scheme))
@@ -146,16 +168,6 @@ class CloudClient:
     def _put(self, key: str, data: Any, **settings: Any) -> str:
         result = self._store.put(key, data, **{"use_multipart": False, **settings})
         return _etag(result, self._scheme)
-
-    def _patiently(self, act: Callable[[], T]) -> T:
-        for attempt in itertools.count():
-            try:
-                return act()
-            except _Unreachable:
-                if attempt >= MAX_RETRIES:
-                    raise
-            time.sleep(0.1 * 2**attempt)
-        raise AssertionError
 
     def _where(self, key: str) -> str:
         return f"{self._scheme}://{self._bucket}/{key}"
@@ -191,6 +203,28 @@ class CloudClient:
             # the client's errors have no common base; all are told as ours
             told = _told(error, self._scheme, self._where(key))
         raise told  # outside of the handlers: without the client's error, which may quote a request
+
+
+def patiently(act: Callable[[], T], faults: type[Transient] = Transient, retries: int = 3) -> T:
+    """Again where the store could not be asked or had too much to do. The client repeats by itself what it
+    can, for some 20 s: not a body that breaks off in the middle, nor a conditional write."""
+    for attempt in itertools.count():
+        try:
+            return act()
+        except faults:
+            if attempt >= retries:
+                raise
+        time.sleep(0.1 * 2**attempt)
+    raise AssertionError
+
+
+def upload_requests(size: int) -> int:
+    """Of an object of this size: one, or its parts, what begins them and what puts them together."""
+    return 1 if size <= PART_BYTES else -(-size // _part_bytes(size)) + 2
+
+
+def _part_bytes(size: int) -> int:
+    return max(PART_BYTES, -(-size // _MAX_PARTS))
 
 
 def open_cloud(scheme: str, bucket: str) -> CloudClient:
@@ -304,7 +338,8 @@ def _told(error: Exception, scheme: str, where: str) -> StorageError:
             next="`tokmill doctor --storage URL` tells what this store does",
         )
     if status:
-        return StorageError(
+        kind_of = Transient if status in _OVERLOADED else StorageError
+        return kind_of(
             f"the store answers with an error ({status})",
             where=where,
             next="run the same command again later: it goes on where it stopped",

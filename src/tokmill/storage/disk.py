@@ -48,6 +48,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.errors import CorruptFile, DiskFull, OutOfMemory, StorageError, TokmillError
+from tokmill.storage.elsewhere import at_hand
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -366,6 +367,7 @@ def map_array(
     dtype = np.dtype(kind)
     if isinstance(path, Mappable):
         return path.map(dtype, offset, shape)
+    at_hand(path)
     with told_as_unreadable(path):
         size = path.stat().st_size
         if 0 in (shape if shape is not None else (size - offset,)):  # a map of nothing is refused
@@ -381,6 +383,7 @@ class Mappable(Protocol):
 
 
 def load_bytes(path: Path) -> bytes:
+    at_hand(path)
     with told_as_unreadable(path):
         return path.read_bytes()
 
@@ -388,6 +391,7 @@ def load_bytes(path: Path) -> bytes:
 def load_array(path: Path, kind: Any) -> NDArray[Any]:
     """All of a file as an array of our own. Not np.fromfile:
     what a fault hides from it is missing without a word."""
+    at_hand(path)
     with told_as_unreadable(path):
         most = max(path.stat().st_size, 1)
     parts = list(read_arrays(path, kind, most))
@@ -397,6 +401,7 @@ def load_array(path: Path, kind: Any) -> NDArray[Any]:
 def read_arrays(path: Path, kind: Any, rows: int) -> Iterator[NDArray[Any]]:
     """The same, so many rows at a time."""
     dtype = np.dtype(kind)
+    at_hand(path)
     with told_as_unreadable(path), path.open("rb", buffering=0) as file:
         total = os.fstat(file.fileno()).st_size // dtype.itemsize
         for first in range(0, total, rows):

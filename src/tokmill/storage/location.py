@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 from tokmill.errors import CorruptFile, InputError, StorageError
 from tokmill.storage.disk import told_as_unreadable
+from tokmill.storage.elsewhere import at_hand
 from tokmill.storage.objects import open_store
 
 # --- the address of an object: scheme, bucket and key ---
@@ -208,6 +209,7 @@ class _MeteredBytes(io.RawIOBase):
 def open_binary(path: AnyPath) -> io.RawIOBase:
     if not isinstance(path, Path):
         return path.open()
+    at_hand(path)
     with told_as_unreadable(path):
         return io.FileIO(path, "rb")
 

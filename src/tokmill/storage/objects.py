@@ -6,8 +6,9 @@
     create(key, data)         If-None-Match: *      ─┬─ its etag
     replace(key, data, etag)  If-Match: etag        ─┘  None: somebody else was first
     upload(key, pieces)       any size, in parts; all of it or nothing appears
+    copy(key, target)         in the store itself: no byte passes through here
     list(prefix)              whatever the server tells of it
-    delete(key)               gone, or never there
+    delete(key)               gone, or never there; delete_all(keys) in as few requests as the store can
 
 A conditional write whose answer was lost is tried again by the client, and then meets itself: so the refusal
 of `create` and `replace` is believed only when the object is not, byte for byte, the one that was to be
@@ -27,12 +28,13 @@ import hashlib
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tokmill.errors import InputChanged, MissingExtra, StorageError, TokmillError
-from tokmill.storage.cloud import PART_BYTES, Loaded, Meta, open_cloud, wrong_etag
+from tokmill.storage.cloud import PART_BYTES, Loaded, Meta, open_cloud, upload_requests, wrong_etag
+from tokmill.storage.traffic import count
 
 if TYPE_CHECKING:
     from tokmill.storage.location import ObjectUrl
@@ -48,27 +50,63 @@ class Client(Protocol):
     def read(self, key: str, start: int, end: int, etag: str | None) -> bytes: ...
     def put_if(self, key: str, data: bytes, etag: str | None) -> str | None: ...
     def upload(self, key: str, pieces: Iterable[bytes], size: int) -> str: ...
+    def copy(self, key: str, target: str) -> None: ...
     def list(self, prefix: str) -> Iterator[Meta]: ...
     def delete(self, key: str) -> None: ...
+    def delete_all(self, keys: Sequence[str]) -> int: ...  # how many requests that took
 
 
 class Store:
-    """A bucket. Made once per process, and never sent to another: a URL is. Who was forked opens it again."""
+    """A bucket. Made once per process, and never sent to another: a URL is. Who was forked opens it again.
+    What is asked of it is counted (tokmill.storage.traffic)."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self.head = client.head
-        self.load = client.load
-        self.read = client.read
-        self.upload = client.upload
-        self.list = client.list
-        self.delete = client.delete
+
+    def head(self, key: str) -> Meta | None:
+        count("head")
+        return self._client.head(key)
+
+    def load(self, key: str) -> Loaded | None:
+        found = self._client.load(key)
+        count("get", down=len(found.data) if found is not None else 0)
+        return found
+
+    def read(self, key: str, start: int, end: int, etag: str | None) -> bytes:
+        data = self._client.read(key, start, end, etag)
+        count("get", down=len(data))
+        return data
 
     def create(self, key: str, data: bytes) -> str | None:
+        count("put", up=len(data))
         return self._client.put_if(key, data, None) or self._own_etag(key, data)
 
     def replace(self, key: str, data: bytes, etag: str) -> str | None:
+        count("put", up=len(data))
         return self._client.put_if(key, data, etag) or self._own_etag(key, data)
+
+    def upload(self, key: str, pieces: Iterable[bytes], size: int) -> str:
+        etag = self._client.upload(key, pieces, size)
+        count("put", requests=upload_requests(size), up=size)
+        return etag
+
+    def copy(self, key: str, target: str) -> None:
+        count("copy")
+        self._client.copy(key, target)
+
+    def list(self, prefix: str) -> Iterator[Meta]:
+        """A page at least, of a thousand each."""
+        number = 0
+        for number, meta in enumerate(self._client.list(prefix), 1):  # noqa: B007
+            yield meta
+        count("list", requests=max(-(-number // 1000), 1))
+
+    def delete(self, key: str) -> None:
+        count("delete")
+        self._client.delete(key)
+
+    def delete_all(self, keys: Sequence[str]) -> None:
+        count("delete", requests=self._client.delete_all(keys))
 
     def _own_etag(self, key: str, data: bytes) -> str | None:
         found = self.load(key)
@@ -143,6 +181,10 @@ class MemoryClient:
             self._system.pipe_file(self._path(key), data)
         return _memory_etag(data)
 
+    def copy(self, key: str, target: str) -> None:
+        meta = self.head(key)
+        self.upload(target, [self.read(key, 0, meta.size if meta else 0, None)], 0)
+
     def list(self, prefix: str) -> Iterator[Meta]:
         whole = self._path(prefix)
         for path in sorted(self._system.store):
@@ -154,6 +196,11 @@ class MemoryClient:
     def delete(self, key: str) -> None:
         with _writing:
             self._system.store.pop(self._path(key), None)
+
+    def delete_all(self, keys: Sequence[str]) -> int:
+        for key in keys:
+            self.delete(key)
+        return len(keys)
 
     def _path(self, key: str) -> str:
         return f"/{self._bucket}/{key}"

@@ -42,6 +42,7 @@ from tokmill.errors import CorruptFile, InputError
 from tokmill.kernels import hashing
 from tokmill.schema import one_piece, string_column
 from tokmill.storage.disk import Written, commit_bytes, is_fault_of_reading, unreadable
+from tokmill.storage.elsewhere import at_hand
 from tokmill.storage.location import AnyPath, open_binary
 from tokmill.storage.records import (
     WHOLE,
@@ -418,6 +419,7 @@ def _to_json(column: Any) -> tuple[Any, list[int]]:
 @contextlib.contextmanager
 def _told_as_damaged(path: AnyPath) -> Iterator[None]:
     """What Arrow raises in the block: bytes that are no Parquet, unless the system could not read them."""
+    at_hand(path)
     try:
         yield
     except _DAMAGE as error:

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from tokmill.artifacts.manifest import canonical
 from tokmill.artifacts.plugins import SAMPLE, Plugin
 from tokmill.errors import EosMissing, RecipeError, TokenizerError, TokenizerMismatch, VocabTooLarge
+from tokmill.storage.elsewhere import at_hand
 from tokmill.tokenizers.directory import find_mark, tokenizer_file
 from tokmill.tokenizers.protocol import Boundaries, Encoded, Tokenizer, by_bytes
 
@@ -136,7 +137,7 @@ def pinned_tokenizer(path: str, sha256: str, encoding: str | None) -> Tokenizer:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return at_hand(path).read_bytes()
     except FileNotFoundError:
         raise TokenizerError(
             "no such tokenizer file",

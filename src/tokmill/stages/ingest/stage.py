@@ -20,8 +20,19 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tokmill.artifacts.manifest import Json, Receipt, add_counts, sum_counts
-from tokmill.artifacts.step import Artifact, Conduct, Input, Made, Outcome, Stage, Step, Task, TaskFunction
+from tokmill.artifacts.manifest import Json, Receipt, add_counts, fingerprint_of, sum_counts
+from tokmill.artifacts.step import (
+    Artifact,
+    Conduct,
+    Input,
+    Made,
+    Outcome,
+    Stage,
+    Step,
+    Task,
+    TaskFunction,
+    TaskOptions,
+)
 from tokmill.artifacts.tombstones import REASON
 from tokmill.errors import InputChanged, InputError, TooManyBadRecords
 from tokmill.schema import string_column
@@ -59,7 +70,7 @@ from tokmill.stages.sampling import below_fraction, draws
 from tokmill.stages.takedown import ForgetOptions, conduct_forget, perform_forget
 from tokmill.stages.tokens.reading import CHARS_PER_TOKEN
 from tokmill.storage.codecs import CUT_INSIDE
-from tokmill.storage.location import AnyPath, InputFile, Metered, local_path, open_input
+from tokmill.storage.location import AnyPath, InputFile, Metered, file_sha256, local_path, open_input
 from tokmill.storage.records import BadRecord, Span
 from tokmill.storage.tables import load_table
 from tokmill.storage.tree import FileList
@@ -231,6 +242,26 @@ def _batches(task: Task[ReadOptions], path: AnyPath) -> Iterator[Batch]:
 def _open_input(file: Input) -> AnyPath:
     is_of_hub = file.path.startswith("hf://")
     return from_url(file.path, file.rows) if is_of_hub else open_input(file.path, file.rows)
+
+
+class DigestOptions(TaskOptions, frozen=True):
+    """Nothing but the bytes decides."""
+
+
+def digest_task(directory: Path, file: InputFile) -> Task[DigestOptions]:
+    """The SHA-256 of an object, by a node: one version of it is asked once."""
+    version = fingerprint_of([str(file.path), file.bytes])
+    return Task(
+        function="ingest.digest",
+        key=f"digest-{version[:24]}",
+        options=DigestOptions(),
+        inputs=[Input("file", str(file.path), version, file.bytes)],
+        directory=str(directory),
+    )
+
+
+def perform_digest(task: Task[DigestOptions]) -> Made:
+    return Made([], {}, {"sha256": file_sha256(_open_input(task.inputs[0]))})
 
 
 def _task(step: IngestStep, number: int, chunk: Chunk) -> Task[ReadOptions]:
@@ -452,6 +483,7 @@ STAGE = Stage(
     conduct,
     {
         "ingest": TaskFunction(ReadOptions, perform_ingest),
+        "ingest.digest": TaskFunction(DigestOptions, perform_digest),
         "ingest.forget": TaskFunction(ForgetOptions, perform_forget),
         "posts": TaskFunction(PostOptions, perform_posts),
         "sample.candidates": TaskFunction(ReadOptions, perform_candidates),
