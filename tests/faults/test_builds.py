@@ -161,10 +161,15 @@ def test_a_short_write_of_a_large_piece_is_an_error(
 
 
 @pytest.mark.parametrize(
-    "pattern", ["one/plan-train-00000.bin", "parts/train.index-00001.part", "one/train/*.mmap"]
+    ("pattern", "function"),  # a file, and a task that has no room after it was written
+    [
+        ("one/plan-train-00000.bin", "build.places"),
+        ("parts/train.index-00001.part", "build.join"),
+        ("one/train/*.mmap", "build.places"),
+    ],
 )
 def test_what_was_cut_or_damaged_between_two_runs_is_made_again(
-    recipe: Path, expected: dict[str, str], tmp_path: Path, pattern: str
+    recipe: Path, expected: dict[str, str], tmp_path: Path, pattern: str, function: str
 ) -> None:
     out = tmp_path / "out"
     name = pattern.partition("/")[0]
@@ -173,13 +178,13 @@ def test_what_was_cut_or_damaged_between_two_runs_is_made_again(
     alone.write_text(json.dumps({**json.loads(recipe.read_text()), "builds": builds}))
     whole, recipe = recipe, alone
     with pytest.raises(DiskFull):
-        spoiled_run(recipe, out, "build.places", no_room)
+        spoiled_run(recipe, out, function, no_room)
     (path,) = (out / "build").glob(pattern)
     data = path.read_bytes()
     for damage in (data[: len(data) // 2], data[:-1] + bytes([data[-1] ^ 1])):
         path.write_bytes(damage)
         with pytest.raises(DiskFull):
-            spoiled_run(recipe, out, "build.places", no_room)
+            spoiled_run(recipe, out, function, no_room)
         assert path.read_bytes() == data
     mill.run(whole, out, workers=1)
     assert contents(out) == expected
