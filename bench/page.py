@@ -155,12 +155,13 @@ def elsewhere() -> list[str]:
         "",
         *paragraph(
             "On 16 x86 cores, Python 3.12 (`bench/scaling.py`, its recipe and 2.2 GB in 16 variants; "
-            "675,000 documents, 17 steps): 125 s with one worker and 14.4 to 15.0 s with 16, which is 8.4 "
-            "times as soon, for 1.16 times the CPU. 138 MB (`--variants 1`): 8.9 s and 3.7 to 4.3 s. On two "
-            "of those cores 138 MB took 9.1 s with one worker and 6.1 with two (medians of three). Of the "
-            "14.4 s, 1.6 go by until the first task, 0.75 in the order of the mixture, which is one task, "
-            "and 1.5 in two builds of 302 million tokens each, 2.4 GB that the disk takes at 1.4 to 1.7 "
-            "GB/s; all others keep 16 workers busy, each of which is a quarter slower than one alone."
+            "675,000 documents, 17 steps): 66.6 s with one worker, 12.4 with 8 and 9.1 with 16 (three runs; "
+            "right after the texts were written, while the disk was still at it, 12.4 and 13.6), which is "
+            "7.3 times as soon, for 1.20 times the CPU. 138 MB (`--variants 1`): 4.5 s, 3.0 with two workers "
+            "and 2.4 with 16. On a slower machine of that kind, before: 125 s and 14.4, 8.4 times "
+            "as soon; of the 14.4 s, 1.6 went by until the first task, 0.75 in the order of the mixture, "
+            "which was one task, and 1.5 in two builds of 302 million tokens each, 2.4 GB that the disk took "
+            "at 1.4 to 1.7 GB/s; all others kept 16 workers busy, each a quarter slower than one alone."
         ),
     ]
 

@@ -84,7 +84,7 @@ def what_goes_wrong(disk: Disk, mode: Mode, at: int) -> str:
     if mode is Mode.KILL:
         wrong = "" if ended.status == -9 else f"not killed: {ended.said}"
     else:
-        wrong = _of_an_error(disk, ended) if ended.status else _of_a_success(disk, ended)
+        wrong = _of_an_error(disk, ended) if ended.status else _of_a_success(disk, ended, mode)
     if wrong:
         return wrong
     again = disk.run()
@@ -109,10 +109,12 @@ def _of_an_error(disk: Disk, ended: Ended) -> str:
     return ""
 
 
-def _of_a_success(disk: Disk, ended: Ended) -> str:
+def _of_a_success(disk: Disk, ended: Ended, mode: Mode) -> str:
     """Only what no byte depends on may fail unseen: the journal, the end of the note beside the lock,
-    a first write of that note that Python's own file object has completed, and the cache beside the run."""
-    failed = [call for call in ended.calls if call.result != "ok"]
+    a first write of that note that Python's own file object has completed, and the cache beside the run. At
+    the end of a run directories are swept while other files are written, so the call of a number may be
+    another one: one that cannot fall short has not failed."""
+    failed = [call for call in ended.calls if call.result != "ok" and call.kind in KINDS[mode]]
     strangers = [
         call
         for call in failed
