@@ -238,15 +238,13 @@ receipt be found again. A billion documents in shards of 32 MiB would be {shards
 {orders} in all, and the driver would work {hours} hours for them. With shards of 128 MiB it is {less} and
 {fewer} hours. That is why the table has larger ones; a worker then needs more memory.
 
-At a tenth of that size it was tried (`python bench/many_shards.py`: 1,000 sources, 10,000 files and shards
-of a few documents, every step of the table, two workers).
-
-MEASURED
+Planning of 1,000 sources with 10,000 files takes 9 CPU seconds and 245 MB, and the driver some 2 ms for each
+task (7,000 tasks of 1,000 shards). `python bench/many_shards.py` runs all of it: plan, run, status, and a
+second run that has nothing to do.
 
 **Next: what nodes bring for near duplicates.** Files that are brought whole to every node cost nodes ×
-scratch bytes; ranges of them would cost their bytes once, and a request for each shard and partition. Above
-some 50 nodes the network between nodes and store is the limit of that step. Fewer, larger nodes are the
-remedy there is.
+scratch bytes; ranges of them would cost their bytes once, and a request for each shard and partition. Until
+then fewer, larger nodes are the remedy.
 
 **Then: one task that sees all pairs.** Survivors of near duplicates are settled by a single task, whose
 memory grows with the documents that have a copy and whose time grows with their pairs

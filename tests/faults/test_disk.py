@@ -79,12 +79,11 @@ def few_of_each_kind(disk: Disk, mode: Mode, numbers: list[int]) -> list[int]:
 
 
 def what_goes_wrong(disk: Disk, mode: Mode, at: int) -> str:
-    disk.clear()
-    ended = disk.run(mode, at)
+    ended = disk.disturbed(mode, at, KINDS.get(mode, ()))
     if mode is Mode.KILL:
         wrong = "" if ended.status == -9 else f"not killed: {ended.said}"
     else:
-        wrong = _of_an_error(disk, ended) if ended.status else _of_a_success(disk, ended, mode)
+        wrong = _of_an_error(disk, ended) if ended.status else _of_a_success(disk, ended)
     if wrong:
         return wrong
     again = disk.run()
@@ -109,12 +108,10 @@ def _of_an_error(disk: Disk, ended: Ended) -> str:
     return ""
 
 
-def _of_a_success(disk: Disk, ended: Ended, mode: Mode) -> str:
+def _of_a_success(disk: Disk, ended: Ended) -> str:
     """Only what no byte depends on may fail unseen: the journal, the end of the note beside the lock,
-    a first write of that note that Python's own file object has completed, and the cache beside the run. At
-    the end of a run directories are swept while other files are written, so the call of a number may be
-    another one: one that cannot fall short has not failed."""
-    failed = [call for call in ended.calls if call.result != "ok" and call.kind in KINDS[mode]]
+    a first write of that note that Python's own file object has completed, and the cache beside the run."""
+    failed = [call for call in ended.calls if call.result != "ok"]
     strangers = [
         call
         for call in failed

@@ -86,8 +86,7 @@ def few(numbers: list[int], count: int) -> list[int]:
 
 
 def what_goes_wrong_in_a_run(disk: Disk, mode: Mode, at: int) -> str:
-    disk.clear()
-    ended = disk.run(mode, at)
+    ended = disk.disturbed(mode, at, KINDS[mode])
     if not ended.status and (disk.out / ".lock").exists():
         return "left its note"
     if ended.status:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,11 +65,13 @@ def test_a_job_that_is_killed_in_the_middle_of_a_run_costs_only_time(
 
     def kill() -> None:
         told.append(CliRunner().invoke(main, ["status", str(tmp_path / "out")]).stdout)
-        pids = slurm.pids()
-        killed.append(int(psutil.Process(pids[0]).environ()["SLURM_JOB_ID"]))
-        for pid in pids:
-            if psutil.pid_exists(pid) and psutil.Process(pid).environ()["SLURM_JOB_ID"] == str(killed[0]):
-                os.kill(pid, signal.SIGKILL)
+        for pid in slurm.pids():
+            with contextlib.suppress(psutil.NoSuchProcess):  # processes of jobs come and go meanwhile
+                process = psutil.Process(pid)
+                job = int(process.environ()["SLURM_JOB_ID"])
+                if job in (killed or [job]):
+                    process.kill()
+                    killed[:] = [job]
 
     progress = AtTask(4, kill)
     mill.run(recipe, tmp_path / "out", engine="slurm", workers=2, progress=progress)
