@@ -67,7 +67,7 @@ from tokmill.kernels.jit import (
     load_word,
     store_word,
 )
-from tokmill.kernels.kept import kept
+from tokmill.kernels.table_cache import cached_table
 
 UNSAFE = np.uint8(255)
 ITSELF = np.int32(-1)
@@ -230,7 +230,7 @@ def fold(text: str) -> str:
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
-@kept
+@cached_table
 def fold_table() -> FoldTable:
     classes = _combining_classes().copy()
     # what moves or melts next to others, and so must not come out of a folding, nor out of its first half
@@ -262,7 +262,7 @@ def by_category(value: Callable[[str], int]) -> NDArray[np.uint16]:
     return table
 
 
-@kept
+@cached_table
 def _categories() -> NDArray[np.uint16]:
     """The two letters of each as a number. Beyond planes 0 to 3 and the tags all is taken for unassigned."""
     found = np.full(COUNT, int.from_bytes(b"Cn", "little"), np.uint16)

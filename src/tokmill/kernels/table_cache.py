@@ -29,13 +29,13 @@ from tokmill.kernels.jit import source_stamp
 Table = TypeVar("Table")
 
 
-def kept(function: Callable[[], Table]) -> Callable[[], Table]:
+def cached_table(function: Callable[[], Table]) -> Callable[[], Table]:
     """Of a function that returns an array, or a named tuple of arrays and numbers; they are read-only."""
 
     @functools.cache
     @functools.wraps(function)
     def load() -> Table:
-        path = kept_path(function)
+        path = table_path(function)
         if path is None:
             return function()
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
@@ -48,7 +48,7 @@ def kept(function: Callable[[], Table]) -> Callable[[], Table]:
     return load
 
 
-def kept_path(function: Callable[[], object]) -> Path | None:
+def table_path(function: Callable[[], object]) -> Path | None:
     """None where compiled kernels are not kept either."""
     stamp = source_stamp(function.__module__)
     kernels = [
