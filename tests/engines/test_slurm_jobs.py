@@ -46,6 +46,18 @@ def test_a_machine_without_slurm_says_what_is_missing(
     assert not (tmp_path / "out").exists(), "it was found out before anything was done"
 
 
+def test_programs_without_a_configuration_are_told_and_not_thrown(programs: Path, tmp_path: Path) -> None:
+    for name in ("squeue", "scancel", "scontrol"):
+        program(programs, name, "true")
+    program(
+        programs, "sbatch", "echo 'sbatch: fatal: Could not establish a configuration source' >&2; exit 1"
+    )
+    with pytest.raises(TokmillError, match=r"no Slurm answers.*configuration source") as told:
+        mill.run(small_corpus(tmp_path / "corpus"), tmp_path / "out", engine="slurm")
+    assert "SLURM_CONF" in str(told.value)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_stage_that_there_is_not_is_refused_before_anything_is_done(programs: Path, tmp_path: Path) -> None:
     for name in ("sbatch", "squeue", "scancel", "scontrol"):
         program(programs, name, "echo slurm 99.05.1")

@@ -89,7 +89,14 @@ def require_slurm() -> str:
             where="--engine slurm",
             next="run on a login node, or load the site's module of Slurm (`which sbatch`)",
         )
-    return _run(["sbatch", "--version"]).split()[-1]
+    try:
+        return _run(["sbatch", "--version"]).split()[-1]
+    except (Unreachable, Refused, OSError) as error:
+        raise EngineError(
+            f"no Slurm answers on this machine ({error})",
+            where="--engine slurm",
+            next="run on a login node, or set `SLURM_CONF` to the cluster's configuration",
+        ) from error
 
 
 def prefix_of(directory: Path) -> str:
