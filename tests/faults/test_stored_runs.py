@@ -24,7 +24,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -35,7 +35,6 @@ from mill import small_corpus
 from nodes import Cluster, open_dask_nodes, open_ray_nodes
 from object_servers import Bucket, Proxy, Request, environment, make_bucket, open_moto, open_proxy
 from tokmill.artifacts.manifest import Receipt
-from tokmill.artifacts.progress import Silence
 from tokmill.artifacts.step import Task
 from tokmill.engines.orders import encode_order, read_reply
 from tokmill.errors import CorruptFile, RunLocked
@@ -270,20 +269,6 @@ def test_two_attempts_at_once_make_one_result(server: Server, source: Path, tmp_
 
 # Nodes and drivers
 # --------------------------------------------------------------------------------------------------
-
-
-class AtTask(Silence):
-    def __init__(self, number: int, act: Any) -> None:
-        self._left, self._act = number, act
-        self.said: list[str] = []
-
-    def say(self, message: str) -> None:
-        self.said.append(message)
-
-    def finish_task(self, name: str) -> None:
-        self._left -= 1
-        if self._left == 0:
-            self._act()
 
 
 def test_one_of_three_nodes_that_dies_costs_only_time(
