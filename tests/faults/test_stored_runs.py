@@ -30,6 +30,7 @@ import msgspec
 import pytest
 
 import tokmill as mill
+from faults.at_task import AtTask
 from forked import Forked, start_forked
 from mill import small_corpus
 from nodes import Cluster, open_dask_nodes, open_ray_nodes
