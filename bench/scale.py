@@ -40,8 +40,8 @@ STEPS = (
 # `bench/neardup.py --scale 20_000_000`: sorted bands and fingerprints, while the step lasts
 SCRATCH_BYTES_PER_DOCUMENT = 616
 RANGE_SECONDS = 0.0001  # to find and read a range of one run (tokmill.stages.external)
-# 7,000 tasks of 1,000 shards and 100 sources, two workers: of the driver
-DRIVER_SECONDS_PER_TASK = 0.0022
+# bench/many_shards.py: 10,000 shards, 1,000 sources, some 70,000 tasks
+DRIVER_SECONDS_PER_TASK = 0.0015
 # a task that names 10,000 files: 21.5 ms for its fingerprint, 1.7 for its order of 1.7 MB
 DRIVER_SECONDS_PER_NAMED_FILE = 2.15e-6
 ORDER_BYTES_PER_NAMED_FILE = 169
@@ -238,9 +238,10 @@ receipt be found again. A billion documents in shards of 32 MiB would be {shards
 {orders} in all, and the driver would work {hours} hours for them. With shards of 128 MiB it is {less} and
 {fewer} hours. That is why the table has larger ones; a worker then needs more memory.
 
-Planning of 1,000 sources with 10,000 files takes 9 CPU seconds and 245 MB, and the driver some 2 ms for each
-task (7,000 tasks of 1,000 shards). `python bench/many_shards.py` runs all of it: plan, run, status, and a
-second run that has nothing to do.
+At a tenth of the shards it was tried (`python bench/many_shards.py`: 1,000 sources, 10,000 files and shards
+of four short documents, two workers): 5.6 CPU seconds and 230 MB to plan, 108 CPU seconds and 517 MB of the
+driver for the run, 1.5 ms for each of some 70,000 tasks, 10 seconds for `status` and 14 for a second run that
+has nothing to do. Few documents make few partitions, so what tasks of partitions name is not in it.
 
 **Next: what nodes bring for near duplicates.** Files that are brought whole to every node cost nodes ×
 scratch bytes; ranges of them would cost their bytes once, and a request for each shard and partition. Until
