@@ -56,13 +56,14 @@ class Driven:
 
 @pytest.fixture(scope="module")
 def opened(slurm: SlurmNodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driven]:
+    before = signal.getsignal(signal.SIGTERM)  # another test may have left a handler of Ray's
     driven = Driven(tmp_path_factory.mktemp("run"))
     yield driven
     driven.engine.close()
     driven.engine.close()
     until(lambda: slurm.pids() == [], "processes of jobs outlive the engine")
     assert sorted(path.name for path in (driven.directory / ".slurm").iterdir()) == ["logs"], "of what failed"
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 @pytest.fixture
