@@ -15,11 +15,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.htmlblocks import Blocks, mark_words, text_words
+from tokmill.kernels.htmlblocks import Blocks
+from tokmill.kernels.htmlclasses import mark_words
+from tokmill.kernels.htmlcounts import text_words
 from tokmill.kernels.htmltree import Tree
 from tokmill.kernels.jit import Bytes
 
-_STEPS = 16  # of a binary logarithm: what htmlblocks.Odds is in
+_STEPS = 16  # of a binary logarithm: what htmlodds.Odds is in
 _LIMIT = 100  # an octet holds it: odds of 76 to 1
 _MAX_WORDS = 100  # of a block, where it counts for the classes around it
 # Votes for the mean of all words that are added to a word's own. Texts have many more words to be wrong in.

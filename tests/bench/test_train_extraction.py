@@ -236,9 +236,17 @@ end of trees
 
 
 def test_trees_of_lightgbm_become_whole_numbers() -> None:
-    trees = check_trees(training.parse_trees(MODEL_TEXT), 2)
+    trees = check_trees(training.parse_trees([MODEL_TEXT]), 2)
     rows = np.array([[-8, 3], [-7, 3], [0, 4]], np.int32)
     assert score(rows, trees).tolist() == [0x6000, -0x6000, 0x10001 - 0x2000]
+
+
+def test_trees_of_several_seeds_score_as_their_mean() -> None:
+    other = MODEL_TEXT.replace("leaf_value=0.5 -0.25 1.00001", "leaf_value=0.25 0.75 -1")
+    trees = check_trees(training.parse_trees([MODEL_TEXT, other]), 2)
+    rows = np.array([[-8, 3], [-7, 3], [0, 4]], np.int32)
+    expected = [(0.5 + 0.25) / 2 - 0.125, (-0.25 + 0.75) / 2 - 0.125, (1.00001 - 1) / 2 - 0.125]
+    assert np.abs(score(rows, trees) / 65536 - expected).max() <= 4 / 2 / 65536  # half a step for each tree
 
 
 def test_a_model_file_holds_no_time(tmp_path: Path) -> None:

@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokmill.kernels import htmlblocks as hb
-from tokmill.kernels.htmlblocks import Blocks, Marks, count, cut, mark, odds_table
+from tokmill.kernels import htmlcounts as hc
+from tokmill.kernels.htmlblocks import Blocks, cut
+from tokmill.kernels.htmlclasses import Marks, mark
+from tokmill.kernels.htmlcounts import count
 from tokmill.kernels.htmlfeatures import NAMES, features
+from tokmill.kernels.htmlodds import odds_table
 from tokmill.kernels.htmltree import TAGS, Tree, parse
 
 NEW = (
@@ -65,7 +68,7 @@ def title_of(tree: Tree, blocks: Blocks, counts: np.ndarray) -> int | None:
     best, title = 0, None
     for block, node in enumerate(blocks.element.tolist()):
         level = HEADINGS.get(int(tree.tag[node]), 0)
-        words, common = int(counts[block, hb.WORDS]), int(counts[block, hb.TITLE_WORDS])
+        words, common = int(counts[block, hc.WORDS]), int(counts[block, hc.TITLE_WORDS])
         if level and words and common / words >= 0.5:
             worth = 4 * min(words, 12) * common // words + 10 - level
             if worth > best:
@@ -92,7 +95,7 @@ def slow_features(html: str) -> list[dict[str, int]]:
         chars = links = long = 0
         for block in range(size):
             if node in ancestors[block]:
-                own, linked = int(counts[block, hb.CHARS]), int(counts[block, hb.LINK_CHARS])
+                own, linked = int(counts[block, hc.CHARS]), int(counts[block, hc.LINK_CHARS])
                 chars += own
                 links += linked
                 long += own if own >= 80 and 3 * linked < own else 0
@@ -114,7 +117,7 @@ def slow_features(html: str) -> list[dict[str, int]]:
         articles = [node for node in ancestors[block] if tree.tag[node] == TAGS["article"]]
         row = dict.fromkeys(NEW, -1)
         row["articles_around"] = len(articles)
-        row["ellipses"] = int(counts[block, hb.ELLIPSES])
+        row["ellipses"] = int(counts[block, hc.ELLIPSES])
         if articles:
             row["article_share"] = share(sums(articles[0])[2], page_long)
         if title is not None:

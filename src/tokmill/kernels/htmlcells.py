@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.htmlblocks import Blocks, _one
+from tokmill.kernels.htmlblocks import Blocks, one_page
 from tokmill.kernels.htmltree import TAGS, Tree
 from tokmill.kernels.jit import frozen, raw_kernel
 
@@ -24,7 +24,7 @@ def tables_of(tree: Tree, blocks: Blocks) -> NDArray[np.int32]:
 
 
 def _first() -> object:
-    _, tree, blocks = _one()
+    _, tree, blocks = one_page()
     none = np.zeros(1, np.int32)
     return _tables_of(frozen(none, np.int32), tree.last, blocks.first, none, none.copy())
 

@@ -18,7 +18,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.htmlblocks import (
+from tokmill.kernels.htmlblocks import Blocks, one_page
+from tokmill.kernels.htmlclasses import HIDDEN, Marks, mark
+from tokmill.kernels.htmlcounts import (
     BOLD_CHARS,
     CHARS,
     COMMAS,
@@ -26,7 +28,6 @@ from tokmill.kernels.htmlblocks import (
     DIGITS,
     ELLIPSES,
     ENDS_SENTENCE,
-    HIDDEN,
     LINES,
     LINK_CHARS,
     LINKS,
@@ -38,13 +39,9 @@ from tokmill.kernels.htmlblocks import (
     TITLE_WORDS,
     UPPER,
     WORDS,
-    Blocks,
-    Marks,
-    _one,
     count,
-    mark,
-    odds_table,
 )
+from tokmill.kernels.htmlodds import odds_table
 from tokmill.kernels.htmltree import MAX_DEPTH, TAGS, Tree
 from tokmill.kernels.jit import Bytes, Int, frozen, mix64, raw_kernel, raw_step
 
@@ -211,7 +208,7 @@ def _depth(parent: NDArray[np.int32], node: Int) -> Int:
 
 
 def _first() -> object:
-    data, tree, blocks = _one()
+    data, tree, blocks = one_page()
     counts, marks = count(data, tree, blocks, odds_table({})), mark(data, tree, odds_table({}))
     features(tree, blocks, counts, marks)
     return context(tree, blocks, counts, marks, np.zeros(len(blocks.element), np.int32))

@@ -13,8 +13,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.htmlblocks import mark_words, word_hash
+from tokmill.kernels.htmlclasses import mark_words
 from tokmill.kernels.htmlfeatures import NAMES
+from tokmill.kernels.htmlodds import word_hash
 from tokmill.sources.extract.page import Page, Verdicts, in_sight
 
 _WORDS = b"comment comments commentlist commentlists commenttext commentbody disqus kommentar kommentare"

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from tokmill.errors import CorruptFile
 from tokmill.kernels.boosting import Trees, check_trees
-from tokmill.kernels.htmlblocks import Odds, odds_table
 from tokmill.kernels.htmlfeatures import CONTEXT_NAMES, NAMES
+from tokmill.kernels.htmlodds import Odds, odds_table
 
 
 class Model(NamedTuple):

@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 
 from tokmill.kernels import htmlrender
 from tokmill.kernels.boosting import ONE, score
-from tokmill.kernels.htmlblocks import CHARS, Blocks, count, cut, mark
+from tokmill.kernels.htmlblocks import Blocks, cut
 from tokmill.kernels.htmlcells import tables_of
+from tokmill.kernels.htmlclasses import mark
+from tokmill.kernels.htmlcounts import CHARS, count
 from tokmill.kernels.htmlfeatures import CELLS, NAMES, context, features
 from tokmill.kernels.htmlformulas import find_formulas
 from tokmill.kernels.htmlmarks import Formulas
