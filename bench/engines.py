@@ -40,7 +40,7 @@ from tokmill.pipeline.plan import plan_steps
 from tokmill.pipeline.run_manifest import step_inputs
 from tokmill.recipe.file import load_recipe
 from tokmill.stages.registry import STAGES, perform
-from tokmill.storage.records import open_stream
+from tokmill.storage.blocks import open_stream
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

@@ -11,7 +11,7 @@ from few_tokens import FewTokens
 from tokmill.errors import VocabTooLarge
 from tokmill.formats import find_format
 from tokmill.recipe import Build, dtype_of, format_mistakes
-from tokmill.tokenizers.load import check_dtype
+from tokmill.tokenizers.vocabulary import check_dtype
 
 NANOGPT = find_format("nanogpt")
 DOCUMENTS = [[3, 1, 4, 7], [7], [15, 50_256, 65, 35, 7]]

@@ -148,7 +148,7 @@ def test_files_of_each_format_are_found_and_read_whole(hub, client, suffix, data
     shown = client("""
         import hashlib
         import pyarrow.parquet as pq
-        from tokmill.storage import codecs, records
+        from tokmill.storage import blocks, codecs
         from tokmill.storage.records import Kind, Wanted
 
         sha = hub.resolve_revision("org/texts", None)
@@ -162,7 +162,7 @@ def test_files_of_each_format_are_found_and_read_whole(hub, client, suffix, data
             with file.open() as raw:
                 rows = pq.ParquetFile(raw).read().num_rows
         else:
-            records.open_binary = HubFile.open
+            blocks.open_binary = HubFile.open
             wanted = [Wanted("text", "text", Kind.TEXT, True)]
             batches = codecs.read_batches(file, wanted, unit="line", max_record_bytes=1000)
             rows = sum(batch.table.num_rows for batch in batches)

@@ -23,8 +23,8 @@ from tokmill.artifacts.manifest import (
     write_manifest,
 )
 from tokmill.formats.index import IndexRow, RowSpans, read_row_index, write_row_index
+from tokmill.storage.blocks import plain_sha256
 from tokmill.storage.location import file_sha256
-from tokmill.storage.records import plain_sha256
 
 Record = dict[str, Any]
 Corpus = dict[str, list[Record]]

@@ -12,7 +12,7 @@ import pytest
 import zstandard
 from hypothesis import settings
 
-from tokmill.storage import codecs, plaintext, records
+from tokmill.storage import blocks, jsonl, plaintext
 from tokmill.storage.records import BadRecord, Batch
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
@@ -46,9 +46,9 @@ def read_as(path: Path) -> bytes:
 def blocks_of(size: int) -> Iterator[None]:
     """Read in blocks of `size` bytes, so that a few bytes of input have many block boundaries."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(records, "BLOCK_BYTES", size)
+        patch.setattr(blocks, "BLOCK_BYTES", size)
         patch.setattr(plaintext, "BLOCK_BYTES", size)
-        patch.setattr(codecs, "_PEEKED_BYTES", size)
+        patch.setattr(jsonl, "_PEEKED_BYTES", size)
         yield
 
 

@@ -15,7 +15,7 @@ import tokmill
 from sources.ingested import ingest
 from tokmill.errors import CorruptFile
 from tokmill.kernels.jsonarray import ArrayLines
-from tokmill.storage import codecs, records
+from tokmill.storage import blocks, codecs
 from tokmill.storage.records import Kind, Wanted
 from written import load_manifest
 
@@ -48,8 +48,8 @@ def test_every_element_comes_back_however_it_is_laid_out_and_cut(
     path = tmp_path_factory.mktemp("array") / "a.json"
     path.write_text(json.dumps([{"v": value} for value in values], ensure_ascii=ascii, **style), "utf-8")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(records, "BLOCK_BYTES", block)
-        patch.setattr(records, "_SNIFFED_BYTES", block)
+        patch.setattr(blocks, "BLOCK_BYTES", block)
+        patch.setattr(blocks, "_SNIFFED_BYTES", block)
         assert read(path) == (values, [])
 
 
@@ -107,7 +107,7 @@ def test_a_bad_element_is_quarantined_where_it_lies_and_the_others_are_read(tmp_
 
 
 def test_an_element_larger_than_is_read_is_quarantined_and_let_go(tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "BLOCK_BYTES", 4096)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 4096)
     array = [{"v": 1}, {"v": "x" * 70_000}, {"v": [2] * 50}]
     (tmp_path / "a.json").write_text(json.dumps(array, indent=2))
     found, bad = read(tmp_path / "a.json")

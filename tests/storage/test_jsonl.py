@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sources.ingested import Bad, ingest
 from storage.scratch import BOM, QUICK, blocks_of, collect, read_as, slow_lines, write_as
 from tokmill.errors import CorruptFile, InputError
-from tokmill.storage.codecs import peek_jsonl, read_jsonl, write_jsonl
+from tokmill.storage.jsonl import peek_jsonl, read_jsonl, write_jsonl
 from tokmill.storage.records import BadRecord, Kind, Wanted
 from written import Json
 

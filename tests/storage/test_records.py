@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from storage.scratch import BOM, QUICK, blocks_of, slow_lines, write_as
 from tokmill.errors import CorruptFile, StorageError
+from tokmill.storage.blocks import Block, Oversize, plain_sha256, read_blocks, read_exactly
 from tokmill.storage.location import open_binary
-from tokmill.storage.records import Block, Oversize, plain_sha256, read_blocks, read_exactly
 
 SUFFIXES = [".jsonl", ".jsonl.gz", ".jsonl.zst"]
 LIMIT = 1 << 20

@@ -14,8 +14,8 @@ import zstandard
 from sources.ingested import ingest
 from storage.scratch import write_as
 from tokmill.errors import CorruptFile, InputError
-from tokmill.storage import codecs
-from tokmill.storage.records import plain_sha256
+from tokmill.storage import jsonl
+from tokmill.storage.blocks import plain_sha256
 
 TABLE = pa.table({"text": [f"the text of document {n}, and {n * n}" for n in range(50)]})
 
@@ -37,7 +37,7 @@ def test_zstandard_returns_short_data_on_a_truncated_frame_where_our_reader_rais
 
 
 def test_every_frame_that_we_write_has_a_checksum(tmp_path):
-    codecs.write_jsonl(tmp_path / "a.jsonl.zst", TABLE)
+    jsonl.write_jsonl(tmp_path / "a.jsonl.zst", TABLE)
     assert zstandard.get_frame_parameters((tmp_path / "a.jsonl.zst").read_bytes()).has_checksum
 
 
@@ -45,7 +45,7 @@ def test_every_frame_that_we_write_has_a_checksum(tmp_path):
 @pytest.mark.parametrize("mask", [0x01, 0x80, 0xFF])
 def test_a_flipped_bit_is_an_error_and_never_other_text(tmp_path, suffix, mask):
     path = tmp_path / f"a.jsonl{suffix}"
-    codecs.write_jsonl(path, TABLE)
+    jsonl.write_jsonl(path, TABLE)
     good, digest = path.read_bytes(), plain_sha256(path)
     silent = []
     for at in range(len(good)):

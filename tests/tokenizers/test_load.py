@@ -20,7 +20,7 @@ from tokmill.errors import (
     TokenizerMismatch,
     VocabTooLarge,
 )
-from tokmill.tokenizers.load import check_dtype
+from tokmill.tokenizers.vocabulary import check_dtype
 from trained import eos_id
 
 

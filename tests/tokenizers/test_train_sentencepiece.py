@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 import trained
 from tokmill import tokenizer_check
 from tokmill.errors import InputError, RecipeError, TokenizerError
-from tokmill.tokenizers.load import load_tokenizer, resolve_eos
+from tokmill.tokenizers.load import load_tokenizer
 from tokmill.tokenizers.spm import read_spm_model
 from tokmill.tokenizers.train import resolve_options, train_tokenizer
+from tokmill.tokenizers.vocabulary import resolve_eos
 
 END = "<|endoftext|>"
 PROSE = [

@@ -58,7 +58,8 @@ from tokmill.recipe.examples import STAND_IN, copy_recipe
 from tokmill.recipe.file import Settings, parse_recipe, read_recipe
 from tokmill.storage.disk import commit_bytes
 from tokmill.storage.location import file_sha256
-from tokmill.tokenizers.load import find_eos, load_tokenizer
+from tokmill.tokenizers.load import load_tokenizer
+from tokmill.tokenizers.vocabulary import find_eos
 
 _TOKENIZER = ("tokenizer", "tokenizer_path", "tokenizer_file", "tokenizer_name_or_path", "tokenizer_name")
 _TOKENIZER_FILE = re.compile(r"\.(json|model|tiktoken)$")

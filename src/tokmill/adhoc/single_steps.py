@@ -43,8 +43,8 @@ from tokmill.pipeline.run import run_recipe
 from tokmill.recipe import Recipe
 from tokmill.schema import LEDGER, one_piece
 from tokmill.stages.tokens.reading import CHARS_PER_TOKEN, DocIds, estimate_tokens, load_clean, trim_inputs
-from tokmill.storage.codecs import write_jsonl, write_jsonl_tables
 from tokmill.storage.disk import commit_bytes, remove_file
+from tokmill.storage.jsonl import write_jsonl, write_jsonl_tables
 from tokmill.storage.location import read_whole
 from tokmill.storage.plaintext import write_separated
 from tokmill.storage.tables import load_table

@@ -57,11 +57,11 @@ from tokmill.recipe import Recipe, Split
 from tokmill.sources.hub import resolve_revision
 from tokmill.stages.ingest.shards import IngestOptions
 from tokmill.stages.tokens.reading import estimate_tokens, load_clean
-from tokmill.storage.codecs import write_jsonl
+from tokmill.storage.blocks import plain_sha256
 from tokmill.storage.disk import move_committed, remove_file
+from tokmill.storage.jsonl import write_jsonl
 from tokmill.storage.lease import open_lease
 from tokmill.storage.location import file_sha256
-from tokmill.storage.records import plain_sha256
 from tokmill.tokenizers.load import load_tokenizer
 from tokmill.tokenizers.protocol import Tokenizer
 

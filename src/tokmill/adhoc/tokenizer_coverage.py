@@ -32,7 +32,8 @@ from tokmill.kernels.characters import measure_text
 from tokmill.schema import one_piece, string_column
 from tokmill.storage import codecs
 from tokmill.storage.records import Kind, Wanted
-from tokmill.tokenizers.load import Description, check_tokenizer, describe_tokenizer, load_tokenizer
+from tokmill.tokenizers.description import Description, check_tokenizer, describe_tokenizer
+from tokmill.tokenizers.load import load_tokenizer
 from tokmill.tokenizers.protocol import Tokenizer
 
 By = Literal["source", "language"]

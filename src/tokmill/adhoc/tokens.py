@@ -43,7 +43,8 @@ from tokmill.sources.readers import list_source
 from tokmill.storage.disk import commit_bytes, remove_file
 from tokmill.storage.location import file_sha256, local_path
 from tokmill.tokenizers.directory import tokenizer_file
-from tokmill.tokenizers.load import find_eos, load_tokenizer
+from tokmill.tokenizers.load import load_tokenizer
+from tokmill.tokenizers.vocabulary import find_eos
 
 _WORK = ".work"
 _BUILD = "tokens"

@@ -18,8 +18,8 @@ from tokmill.artifacts.step import Artifact, list_shards
 from tokmill.audit.opened import list_shard_tables, load_of, read_ledgers
 from tokmill.schema import NO_SPLIT
 from tokmill.stages.tokens.reading import DocIds
-from tokmill.storage.codecs import write_jsonl_tables
 from tokmill.storage.disk import Written
+from tokmill.storage.jsonl import write_jsonl_tables
 from tokmill.storage.tables import load_table
 
 _TOLD = (

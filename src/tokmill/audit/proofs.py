@@ -45,8 +45,8 @@ from tokmill.formats import Format, all_formats
 from tokmill.formats.index import map_ids
 from tokmill.schema import one_piece
 from tokmill.stages.ingest.shards import IngestOptions
+from tokmill.storage.blocks import BLOCK_BYTES, open_stream, plain_sha256, read_exactly
 from tokmill.storage.location import is_within, read_whole
-from tokmill.storage.records import BLOCK_BYTES, open_stream, plain_sha256, read_exactly
 from tokmill.storage.tables import load_table
 from tokmill.storage.textfiles import find_text_format
 

@@ -36,9 +36,9 @@ from tokmill.clean.urls import URL_NORMALIZATION, meta_strings, normalize_urls
 from tokmill.errors import EmptyGlob, InputChanged, InputError, RecipeError
 from tokmill.kernels import urls as kernel
 from tokmill.schema import string_column
+from tokmill.storage.blocks import open_stream, read_exactly
 from tokmill.storage.location import InputFile, file_sha256, is_url
 from tokmill.storage.patterns import find_files
-from tokmill.storage.records import open_stream, read_exactly
 
 BLOCKED_DOMAIN, BLOCKED_URL, BLOCKED_WORD, NO_URL = "blocked_domain", "blocked_url", "blocked_word", "no_url"
 ROBOTS = "robots_"  # and the word

@@ -30,8 +30,8 @@ from tokmill.cli.output import write_result
 from tokmill.errors import TokmillError
 from tokmill.formats.index import INDEX, read_row_index
 from tokmill.formats.token_cache import TokenCache
-from tokmill.storage.codecs import write_jsonl_tables
-from tokmill.storage.records import open_stream, read_exactly
+from tokmill.storage.blocks import open_stream, read_exactly
+from tokmill.storage.jsonl import write_jsonl_tables
 from tokmill.storage.sniff import packing_of
 from tokmill.storage.tables import load_table
 

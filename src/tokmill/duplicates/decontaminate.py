@@ -29,7 +29,8 @@ from tokmill.kernels import passages, windows
 from tokmill.kernels.windows import FoldedWords, GramIndex
 from tokmill.schema import string_column
 from tokmill.storage import codecs
-from tokmill.storage.records import Block, Kind, Wanted, read_blocks
+from tokmill.storage.blocks import Block, read_blocks
+from tokmill.storage.records import Kind, Wanted
 
 # 13 words: the overlap that GPT-3 was decontaminated by, and most since.
 NGRAM = 13

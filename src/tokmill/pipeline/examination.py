@@ -65,12 +65,12 @@ from tokmill.stages.registry import FUNCTIONS, STAGES
 from tokmill.stages.tokens.tokenizer import open_published
 from tokmill.stages.warnings import chat_warnings, tell
 from tokmill.storage import codecs
+from tokmill.storage.blocks import PACKED, open_stream, read_exactly
 from tokmill.storage.disk import system_error
 from tokmill.storage.location import InputFile, is_url
 from tokmill.storage.patterns import find_files
-from tokmill.storage.records import PACKED, open_stream, read_exactly
 from tokmill.storage.sniff import HEAD_BYTES, refuse_other_packing, unlike_its_name
-from tokmill.tokenizers.load import check_dtype
+from tokmill.tokenizers.vocabulary import check_dtype
 
 _LOG = logging.getLogger("tokmill.pipeline")
 

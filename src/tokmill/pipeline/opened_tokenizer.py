@@ -22,7 +22,7 @@ from tokmill.pipeline.tokens import tokenizer_step
 from tokmill.recipe import Recipe, Tokenizer
 from tokmill.stages.tokens.tokenizer import TokenizerExtra, TokenizerOptions, open_published
 from tokmill.storage.disk import system_error
-from tokmill.tokenizers.load import check_padded, resolve_bos, resolve_controls, resolve_eos
+from tokmill.tokenizers.vocabulary import check_padded, resolve_bos, resolve_controls, resolve_eos
 
 
 class Wrong(msgspec.Struct, frozen=True):

@@ -28,8 +28,9 @@ from tokmill.stages.texts import TextsOptions
 from tokmill.stages.tokens.tokenizer import Shares, TokenizerExtra, TokenizerOptions
 from tokmill.storage.location import file_sha256
 from tokmill.tokenizers.directory import find_mark, tokenizer_file
-from tokmill.tokenizers.load import check_dtype, find_eos, load_tokenizer
+from tokmill.tokenizers.load import load_tokenizer
 from tokmill.tokenizers.train import resolve_options
+from tokmill.tokenizers.vocabulary import check_dtype, find_eos
 
 
 def tokenizer_step(recipe: Recipe, base: Path, out: Path, documents: tuple[str, ...]) -> Step:

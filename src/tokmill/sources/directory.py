@@ -30,8 +30,9 @@ from tokmill.sources.extract.engines import Broken, Engine, engine_version, open
 from tokmill.sources.extract.page import parse_page
 from tokmill.sources.posts import html_column
 from tokmill.sources.reading import RECORDS, Dropped, Reader, Reading, Taken, whole_file
+from tokmill.storage.blocks import UTF8_BOM
 from tokmill.storage.location import AnyPath, InputFile
-from tokmill.storage.records import UTF8_BOM, BadRecord, Span, too_large
+from tokmill.storage.records import BadRecord, Span, too_large
 from tokmill.storage.tree import Entry, FileList
 
 _BATCH_BYTES = 4 << 20

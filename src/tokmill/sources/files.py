@@ -32,7 +32,7 @@ from tokmill.recipe import Source, template_parts
 from tokmill.schema import one_piece
 from tokmill.sources.chat import ChatOptions, Conversations, Unusable
 from tokmill.sources.reading import RECORDS, Dropped, JsonLines, Reader, Reading, Taken
-from tokmill.storage import codecs
+from tokmill.storage import codecs, jsonl
 from tokmill.storage.location import AnyPath, InputFile, local_path
 from tokmill.storage.records import (
     WHOLE,
@@ -126,7 +126,7 @@ def _as_kind(value: Any, kind: Kind) -> str | None:
         return msgspec.json.encode(value).decode()
     if kind is Kind.TEXT and isinstance(value, str):
         return value
-    return codecs.as_string(join_list(msgspec.convert(value, codecs.TYPES[kind]), kind))
+    return jsonl.as_string(join_list(msgspec.convert(value, jsonl.TYPES[kind]), kind))
 
 
 def without_faults(

@@ -32,10 +32,11 @@ from tokmill.artifacts.manifest import Json
 from tokmill.recipe import Mbox, Source
 from tokmill.sources.posts import html_to_text
 from tokmill.sources.reading import Dropped, Reader, Reading, Record, Taken, gather
+from tokmill.storage.blocks import PACKED
 from tokmill.storage.codecs import byte_spans
 from tokmill.storage.location import AnyPath, InputFile
 from tokmill.storage.mboxfile import Mail, read_mail, unquoted
-from tokmill.storage.records import PACKED, WHOLE, BadRecord, Span
+from tokmill.storage.records import WHOLE, BadRecord, Span
 
 _MAX_HEADER_BYTES = 1 << 20
 # Python's parsers of one field take time by the square of its length: 16 KiB of "=?a?q?" take 0.01 s.

@@ -35,20 +35,12 @@ from tokmill.sources.files import (
     without_faults,
 )
 from tokmill.sources.reading import RECORDS, Dropped, Reader, Reading, Taken
-from tokmill.storage import codecs, delimited, records
+from tokmill.storage import codecs, delimited, jsonl, records
+from tokmill.storage.blocks import Block, Oversize, read_blocks
 from tokmill.storage.location import AnyPath, InputFile
-from tokmill.storage.records import (
-    BadRecord,
-    Block,
-    Kind,
-    Oversize,
-    Span,
-    Wanted,
-    outer_of,
-    read_blocks,
-)
+from tokmill.storage.records import BadRecord, Kind, Span, Wanted, outer_of
 
-SUFFIXES = (*codecs.JSONL, *delimited.SUFFIXES, *codecs.COLUMNS)
+SUFFIXES = (*jsonl.JSONL, *delimited.SUFFIXES, *codecs.COLUMNS)
 
 _HEADER_BYTES = 64 << 10
 _LETTER_OR_DIGIT = r"[\p{L}\p{N}]"

@@ -22,8 +22,9 @@ from tokmill.recipe import Pdf, Source
 from tokmill.sources.pdftext import Layer, NotInstalled, Stuck, Unread, read_layer
 from tokmill.sources.reading import Dropped, Reader, Reading, Record, Taken, gather, whole_file
 from tokmill.storage import codecs
+from tokmill.storage.blocks import read_exactly
 from tokmill.storage.location import AnyPath, InputFile, open_binary
-from tokmill.storage.records import BadRecord, Span, read_exactly, too_large
+from tokmill.storage.records import BadRecord, Span, too_large
 
 SUFFIXES = (".pdf",)
 

@@ -53,8 +53,8 @@ from tokmill.kernels.htmlentities import Entities, Names, html_entities, name_ta
 from tokmill.kernels.jit import Bytes, Offsets
 from tokmill.kernels.xmlrows import NOT_A_NUMBER, NUMBER
 from tokmill.schema import large_strings
+from tokmill.storage.blocks import read_exactly
 from tokmill.storage.location import open_binary
-from tokmill.storage.records import read_exactly
 
 _MAX_INDENTED_LISTS = 8  # deeper ones stay there: 100,000 nested lists must not make 10 GB of spaces
 

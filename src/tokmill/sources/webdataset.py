@@ -23,26 +23,17 @@ import pyarrow as pa
 from tokmill.artifacts.manifest import Json
 from tokmill.recipe import Source, Webdataset
 from tokmill.sources.reading import RECORDS, Dropped, Reader, Reading, Taken, gathered, whole_file
-from tokmill.storage import codecs
+from tokmill.storage import codecs, jsonl
+from tokmill.storage.blocks import UTF8_BOM, open_stream, packed
 from tokmill.storage.location import AnyPath, InputFile
-from tokmill.storage.records import (
-    UTF8_BOM,
-    BadRecord,
-    Kind,
-    Span,
-    join_list,
-    objects_of,
-    open_stream,
-    packed,
-    too_large,
-)
+from tokmill.storage.records import BadRecord, Kind, Span, join_list, objects_of, too_large
 from tokmill.storage.tarstream import Member, read_members
 
 SUFFIXES = packed(".tar")
 
 _FIELD = "json."
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_TERMS = msgspec.json.Decoder(codecs.TYPES[Kind.TERMS])
+_TERMS = msgspec.json.Decoder(jsonl.TYPES[Kind.TERMS])
 
 
 class _Ends(NamedTuple):
@@ -188,7 +179,7 @@ def _terms(about: dict[str, msgspec.Raw], keys: tuple[str, ...], id: str) -> str
         raw = about.get(key)
         if raw is not None and bytes(raw) != b"null":
             try:
-                return codecs.as_string(join_list(_TERMS.decode(raw), Kind.TERMS))
+                return jsonl.as_string(join_list(_TERMS.decode(raw), Kind.TERMS))
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 raise _Fault("bad_json", f"{id}.json: `{key}`: {error}") from None
     return None

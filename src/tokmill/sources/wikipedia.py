@@ -32,7 +32,7 @@ from tokmill.errors import CorruptFile
 from tokmill.recipe import Source, Wikipedia
 from tokmill.sources import wikitext
 from tokmill.sources.reading import Dropped, Reader, Reading, Record, Taken, gather, whole_file
-from tokmill.storage import codecs, records
+from tokmill.storage import blocks, jsonl, records
 from tokmill.storage.location import AnyPath, InputFile
 from tokmill.storage.records import BadRecord, Kind, Span, Wanted
 
@@ -56,9 +56,9 @@ _INTEGER = re.compile(r"-?[0-9]{1,9}")
 def read_dump(path: AnyPath, reading: Reading) -> Iterator[Page | BadRecord | Dropped]:
     dump = _Dump(path, reading)
     fed = 0
-    with records.open_stream(path) as stream:
+    with blocks.open_stream(path) as stream:
         while True:
-            data = records.read_exactly(stream, min(records.BLOCK_BYTES, 1 << 20), path)
+            data = blocks.read_exactly(stream, min(blocks.BLOCK_BYTES, 1 << 20), path)
             fed += len(data)
             dump.feed(data, fed)
             found, dump.found = dump.found, []
@@ -223,8 +223,8 @@ def read_blocks(path: AnyPath, reading: Reading) -> Iterator[Page | BadRecord | 
     open_block: _OpenBlock | None = None
     stray: int | None = None  # where text that belongs to no block begins
     is_cut = False  # the last line has no newline
-    for block in records.read_blocks(path, max_record_bytes=reading.max_record_bytes):
-        if isinstance(block, records.Oversize):
+    for block in blocks.read_blocks(path, max_record_bytes=reading.max_record_bytes):
+        if isinstance(block, blocks.Oversize):
             if open_block:
                 open_block.extend(b"", block.bytes + 1)
             elif stray is None:
@@ -298,7 +298,7 @@ class _OpenBlock:
 
 def read_lines(path: AnyPath, reading: Reading) -> Iterator[Page | BadRecord | Dropped]:
     limit = reading.max_record_bytes
-    batches = codecs.read_jsonl(path, _JSON_COLUMNS, max_record_bytes=limit)
+    batches = jsonl.read_jsonl(path, _JSON_COLUMNS, max_record_bytes=limit)
     for batch in batches:
         yield from batch.bad
         columns = (batch.table.column(want.name).to_pylist() for want in _JSON_COLUMNS)
@@ -353,8 +353,8 @@ def _record(page: Page) -> Record | Dropped:
 
 def _sniff(path: AnyPath) -> Callable[[AnyPath, Reading], Iterator[Page | BadRecord | Dropped]]:
     """Who reads it, from what it begins with."""
-    with records.open_stream(path) as stream:
-        head = records.read_exactly(stream, _SNIFFED_BYTES, path)
+    with blocks.open_stream(path) as stream:
+        head = blocks.read_exactly(stream, _SNIFFED_BYTES, path)
     for bom in _BOMS:
         head = head.removeprefix(bom)
     start = head.lstrip()[:5]

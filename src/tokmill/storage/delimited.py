@@ -29,21 +29,16 @@ from numpy.typing import NDArray
 from tokmill.errors import CorruptFile
 from tokmill.kernels import csvrows
 from tokmill.schema import large_strings
+from tokmill.storage.blocks import BLOCK_BYTES, UTF8_BOM, Stream, open_stream, packed, read_exactly
 from tokmill.storage.location import AnyPath
 from tokmill.storage.records import (
-    BLOCK_BYTES,
-    UTF8_BOM,
     BadRecord,
     Batch,
     Kind,
     Peek,
-    Stream,
     Wanted,
     no_rows,
     objects_of,
-    open_stream,
-    packed,
-    read_exactly,
     string_table,
     too_large,
 )

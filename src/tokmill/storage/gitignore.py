@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from tokmill.storage.records import UTF8_BOM
+from tokmill.storage.blocks import UTF8_BOM
 
 _SPECIAL = re.compile(rb"[*?\[\\]")
 _ESCAPED = rb"\/"

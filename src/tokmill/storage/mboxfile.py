@@ -20,8 +20,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tokmill.errors import CorruptFile
+from tokmill.storage.blocks import UTF8_BOM, open_stream, read_exactly
 from tokmill.storage.location import AnyPath
-from tokmill.storage.records import UTF8_BOM, BadRecord, Span, open_stream, read_exactly, too_large
+from tokmill.storage.records import BadRecord, Span, too_large
 
 _PIECE_BYTES = 1 << 20
 _BEFORE = 3  # bytes before a message that show that it is one: "\n\n" or "\n\r\n"

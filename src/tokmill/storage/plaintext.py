@@ -15,25 +15,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tokmill.storage.disk import Written, open_commit
-from tokmill.storage.location import AnyPath
-from tokmill.storage.records import (
+from tokmill.storage.blocks import (
     BLOCK_BYTES,
     UTF8_BOM,
-    WHOLE,
-    BadRecord,
-    Batch,
-    Kind,
     Oversize,
-    Span,
-    Wanted,
     open_stream,
     packed,
     read_blocks,
     read_exactly,
-    string_table,
-    too_large,
 )
+from tokmill.storage.disk import Written, open_commit
+from tokmill.storage.location import AnyPath
+from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Span, Wanted, string_table, too_large
 
 SUFFIXES = packed(".txt", ".md")
 Unit = Literal["document", "paragraph", "line"]

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import msgspec
 
 from tokmill.errors import InputError
+from tokmill.storage.blocks import PACKED, UTF8_BOM
 from tokmill.storage.location import AnyPath, open_binary
-from tokmill.storage.records import PACKED, UTF8_BOM
 
 HEAD_BYTES = 1 << 16
 

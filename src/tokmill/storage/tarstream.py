@@ -25,8 +25,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, NoReturn
 
 from tokmill.errors import CorruptFile
+from tokmill.storage.blocks import BLOCK_BYTES, Stream, read_exactly
 from tokmill.storage.location import AnyPath
-from tokmill.storage.records import BLOCK_BYTES, Stream, read_exactly
 
 _BLOCK = 512
 _ZERO = bytes(_BLOCK)

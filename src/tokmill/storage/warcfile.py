@@ -37,8 +37,9 @@ from typing import Any, Literal, NamedTuple
 from zlib_ng import zlib_ng
 
 from tokmill.errors import CorruptFile
+from tokmill.storage.blocks import read_exactly
 from tokmill.storage.location import AnyPath, open_binary
-from tokmill.storage.records import BadRecord, Seam, Span, read_exactly, too_large
+from tokmill.storage.records import BadRecord, Seam, Span, too_large
 
 MAX_HEADER_BYTES = 64 << 10
 ZLIB_ERRORS: tuple[Any, ...] = (zlib_ng.error,)

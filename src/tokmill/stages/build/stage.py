@@ -47,7 +47,7 @@ from tokmill.stages.build.options import BuildOptions, SplitBuildOptions
 from tokmill.stages.build.planned import PlannedOptions
 from tokmill.stages.tokens.stage import SplitShard, shards_of_split
 from tokmill.stages.warnings import tell
-from tokmill.tokenizers.load import check_dtype
+from tokmill.tokenizers.vocabulary import check_dtype
 
 _LOG = logging.getLogger("tokmill.build")
 

@@ -43,7 +43,8 @@ from tokmill.stages.tokens.encoding import FimOptions
 from tokmill.stages.tokens.reading import labelled_shards
 from tokmill.stages.tokens.shard import ShardTokensOptions, perform_tokens
 from tokmill.tokenizers.fim import Fim
-from tokmill.tokenizers.load import check_dtype, pinned_tokenizer, resolve_sentinels
+from tokmill.tokenizers.load import pinned_tokenizer
+from tokmill.tokenizers.vocabulary import check_dtype, resolve_sentinels
 
 
 class TokensOptions(msgspec.Struct, frozen=True, omit_defaults=True):

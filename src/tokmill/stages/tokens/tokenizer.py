@@ -65,19 +65,12 @@ from tokmill.stages.warnings import tell, vocabulary_warnings
 from tokmill.storage.disk import commit_bytes
 from tokmill.storage.location import read_whole
 from tokmill.storage.tables import load_table, open_arrow, table_sha256, write_arrow
-from tokmill.tokenizers.load import (
-    PLUGIN_FILE,
-    PluginTokenizer,
-    check_padded,
-    describe_tokenizer,
-    pinned_tokenizer,
-    plugin_file,
-    resolve_bos,
-    resolve_controls,
-    resolve_eos,
-)
+from tokmill.tokenizers.description import describe_tokenizer
+from tokmill.tokenizers.load import pinned_tokenizer
+from tokmill.tokenizers.plugin import PLUGIN_FILE, PluginTokenizer, plugin_file
 from tokmill.tokenizers.protocol import Tokenizer
 from tokmill.tokenizers.train import train_tokenizer
+from tokmill.tokenizers.vocabulary import check_padded, resolve_bos, resolve_controls, resolve_eos
 
 DRAWS = pa.schema(
     [pa.field("draw", pa.uint64(), nullable=False), pa.field("bytes", pa.int64(), nullable=False)]
