@@ -28,6 +28,7 @@ FLOORS = [*drawn_floors(REPOSITORY / "CONTRIBUTING.md"), ("",)]  # the package i
 
 # Imports inside a function, each with its reason. Nothing else is imported late.
 LATE = {
+    ("kernels.jit", "tokmill.kernels.compiler"): "numba: 0.2 s, where a kernel is called",
     ("tokenizers.load", "tokmill.tokenizers.huggingface"): "the adapter of the kind of file that is loaded",
     ("tokenizers.load", "tokmill.tokenizers.tiktoken_ranks"): "likewise",
     ("tokenizers.load", "tokmill.tokenizers.spm"): "likewise",
@@ -83,6 +84,7 @@ BY_NAME = {
     "engines.forking": "what a server is asked to load, and the worker that it becomes",
     "engines.orders": "the task function an order names",
     "loader": "names of its public face",
+    "recipe": "likewise",
     "formats": "our own formats",
     "cli": "verbs of the command line",
     "kernels.warm": "the kernels of its own folder, all or those of some modules",
