@@ -60,8 +60,8 @@ from tokmill.storage.traffic import Traffic
 # In the environment of manifests, and what is no step.
 TRAFFIC, DRIVER, HASHING = "traffic", "driver", "hashing of sources"
 
-# Read of steps that are up to date before they are relied on: a fifth of a second. `verify` reads all.
-SAMPLED_BYTES = 256 << 20
+# Read of steps that are up to date before they are relied on: a tenth of a second. `verify` reads all.
+SAMPLED_BYTES = 64 << 20
 
 
 class Session:
