@@ -423,6 +423,16 @@ class Outcome(NamedTuple):
     facts: Json
 
 
+class Unawaited(list[Task]):
+    """Tasks of which the first few take long, and what comes next does not need them: the conduct goes on
+    when the others are done. The receipts of the first come before those of the tasks that it asks for
+    then."""
+
+    def __init__(self, first: Sequence[Task], others: Sequence[Task]) -> None:
+        super().__init__([*first, *others])
+        self.first = len(first)
+
+
 Conduct = Generator[list[Task], list[Receipt], Outcome]
 
 
