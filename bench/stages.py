@@ -31,8 +31,17 @@ from rich.console import Console
 from rich.table import Table
 
 from chain import TOKENIZER, write_recipe
-from tokmill.artifacts.manifest import build_manifest
-from tokmill.artifacts.step import Artifact, Step, Task, begin, finish, open_artifact, usable_receipts
+from tokmill.artifacts.manifest import Receipt, build_manifest
+from tokmill.artifacts.step import (
+    Artifact,
+    Step,
+    Task,
+    Unawaited,
+    begin,
+    finish,
+    open_artifact,
+    usable_receipts,
+)
 from tokmill.kernels.warm import load_kernels
 from tokmill.pipeline.plan import plan_steps
 from tokmill.pipeline.run_manifest import step_inputs
@@ -150,11 +159,13 @@ def _conduct(step: Step, artifacts: dict[str, Artifact]) -> Artifact:
     begin(step.directory)
     conduct = STAGES[step.kind].conduct(step, upstream)
     tasks: list[Task] = next(conduct)
+    left: list[Receipt] = []
     while True:
         held = usable_receipts(step.directory, [task.fingerprint for task in tasks])
         receipts = [held.get(task.fingerprint) or perform(task) for task in tasks]
+        first = tasks.first if isinstance(tasks, Unawaited) else 0
         try:
-            tasks = conduct.send(receipts)
+            tasks, left = conduct.send([*left, *receipts[first:]]), receipts[:first]
         except StopIteration as stop:
             outcome = stop.value
             break

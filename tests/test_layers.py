@@ -28,6 +28,8 @@ FLOORS = [*drawn_floors(REPOSITORY / "CONTRIBUTING.md"), ("",)]  # the package i
 
 # Imports inside a function, each with its reason. Nothing else is imported late.
 LATE = {
+    ("cli.console", "tokmill.recipe.whole"): "0.15 s, where an error is told",
+    ("kernels.jit", "tokmill.kernels.compiler"): "numba: 0.2 s, where a kernel is called",
     ("tokenizers.load", "tokmill.tokenizers.huggingface"): "the adapter of the kind of file that is loaded",
     ("tokenizers.load", "tokmill.tokenizers.tiktoken_ranks"): "likewise",
     ("tokenizers.load", "tokmill.tokenizers.spm"): "likewise",
@@ -83,8 +85,10 @@ BY_NAME = {
     "engines.forking": "what a server is asked to load, and the worker that it becomes",
     "engines.orders": "the task function an order names",
     "loader": "names of its public face",
+    "recipe": "likewise",
     "formats": "our own formats",
     "cli": "verbs of the command line",
+    "cli.console": "what tasks need, before workers are forked",
     "kernels.warm": "the kernels of its own folder, all or those of some modules",
     "reference.python_names": "the public face, to tell of its names",
     "sources.readers": "the reader of a source's format",

@@ -49,12 +49,13 @@ print(json.dumps({
 
 
 def make_package(root: Path) -> Path:
-    """A package of these modules and of our jit.py; its folder of kernels."""
+    """A package of these modules and of what makes kernels of them; its folder of kernels."""
     folder = root / "tokmill/kernels"
     folder.mkdir(parents=True)
     (root / "tokmill/__init__.py").touch()
     (folder / "__init__.py").touch()
-    shutil.copy(FOLDER / "jit.py", folder / "jit.py")
+    for name in ("compiler.py", "instructions.py", "jit.py"):
+        shutil.copy(FOLDER / name, folder / name)
     for name, source in MODULES.items():
         (folder / f"{name}.py").write_text(source)
     return folder
@@ -90,6 +91,9 @@ def test_a_changed_step_or_constant_compiles_the_kernels_that_have_it_and_no_oth
     assert call(tmp_path) == {"user": [-19, 1], "other": [1, 0]}
     replace(folder / "jit.py", '"nogil": True', '"nogil": False')
     assert call(tmp_path) == {"user": [-19, 1], "other": [1, 1]}, "how kernels are compiled has changed"
+    for name in ("compiler.py", "instructions.py"):
+        (folder / name).write_text((folder / name).read_text() + "\n")
+        assert call(tmp_path) == {"user": [-19, 1], "other": [1, 1]}, name
 
 
 def test_a_file_of_another_time_with_the_same_text_is_not_compiled_again(tmp_path: Path) -> None:
@@ -115,6 +119,20 @@ def test_a_kernel_that_is_in_the_cache_loads_nothing_of_the_compiler(tmp_path: P
     assert json.loads(answers[0][1])[0], "it was compiled: this is what is loaded for it"
     assert json.loads(answers[1][0]) == {"user": [11, 0], "other": [1, 0]}
     assert json.loads(answers[1][1]) == [False, False]
+
+
+def test_a_module_of_kernels_loads_no_numba_before_one_is_called(tmp_path: Path) -> None:
+    make_package(tmp_path)
+    code = """
+import json, sys
+from tokmill.kernels import user
+seen = ["numba" in sys.modules]
+user.value(1)
+print(json.dumps([*seen, "numba" in sys.modules]))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True)
+    assert json.loads(done.stdout) == [False, True]
 
 
 def test_where_the_package_cannot_be_written_the_cache_of_the_user_serves(tmp_path: Path) -> None:
@@ -158,4 +176,5 @@ def test_kernels_import_in_the_one_form_that_the_stamp_follows() -> None:
                 assert not any(alias.name.startswith("tokmill") for alias in node.names), path.name
             elif isinstance(node, ast.ImportFrom) and (node.level or str(node.module).startswith("tokmill")):
                 is_followed = id(node) in top and node.level == 0 and str(node.module).count(".") == 2
+                is_followed |= path.stem == "jit" and node.module == "tokmill.kernels.compiler"  # in its own
                 assert is_followed, f"{path.name}:{node.lineno} {ast.unparse(node)}"

@@ -80,7 +80,7 @@ def package(tmp_path: Path) -> Path:
     folder.mkdir(parents=True)
     for name in ("tokmill/__init__.py", "tokmill/kernels/__init__.py"):
         (tmp_path / "package" / name).touch()
-    for name in ("jit.py", "warm.py"):
+    for name in ("compiler.py", "instructions.py", "jit.py", "warm.py"):
         shutil.copy(FOLDER / name, folder / name)
     write_kernels(folder)
     return tmp_path / "package"

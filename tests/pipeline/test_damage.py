@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import tokmill
+from tokmill.artifacts.step import damaged_file, open_artifact
 
 RECIPE = {
     "name": "damage",
@@ -79,6 +80,15 @@ def test_what_is_too_large_to_read_each_time_is_read_when_asked_for(
     assert tokmill.run(RECIPE, out, workers=1).ran == []
     assert tokmill.run(RECIPE, out, workers=1, verify=True).ran == ["build/rows"]
     assert tokmill.verify(out).ok
+
+
+def test_no_file_is_too_large_for_the_sample(out: Path) -> None:
+    damaged = out / "build/rows/train/input_ids.mmap"
+    flip(damaged)
+    artifact = open_artifact(out / "build/rows")
+    assert artifact is not None
+    drawn = [damaged_file(artifact, damaged.stat().st_size // 4) for _ in range(400)]
+    assert set(drawn) == {None, "train/input_ids.mmap"}  # neither has a chance of 1 in 10**20 to be missing
 
 
 def test_a_file_that_nobody_lists_is_not_mended_by_running(out: Path) -> None:

@@ -60,8 +60,8 @@ def test_one_worker_and_several_are_told_the_same_mistakes(
 
 
 ASKING = """
-from tokmill.engines.forking import ask_ahead, forked_server
-with forked_server():
+from tokmill.engines.forking import ask_ahead, forked_helper
+with forked_helper():
     asked = [("len", [1, 2, 3]), ("exit", 3), ("int", "x"), ("len", "x" * (1 << 15))]
     print([ask_ahead("builtins:" + name, argument).wait() for name, argument in asked])
 print(ask_ahead("builtins:len", []))

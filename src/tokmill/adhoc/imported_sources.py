@@ -28,7 +28,7 @@ import yaml
 from tokmill.artifacts.manifest import Json
 from tokmill.errors import RecipeError
 from tokmill.recipe import template_parts
-from tokmill.recipe.section import parse_amount
+from tokmill.recipe.names import parse_amount
 from tokmill.storage import codecs
 from tokmill.storage.location import read_whole
 

@@ -38,7 +38,8 @@ from tokmill.formats.token_cache import EncodeFacts, EncodeMeta, TokenCache, wri
 from tokmill.pipeline.run import run_recipe
 from tokmill.pipeline.run_manifest import hub_commits, origin_of
 from tokmill.recipe import Recipe, Source
-from tokmill.recipe.section import parse_amount, shortest_spelling
+from tokmill.recipe.names import parse_amount
+from tokmill.recipe.section import shortest_spelling
 from tokmill.sources.readers import list_source
 from tokmill.storage.disk import commit_bytes, remove_file
 from tokmill.storage.location import file_sha256, local_path

@@ -109,17 +109,19 @@ def has_all_files(artifact: Artifact) -> bool:
 
 
 def damaged_file(artifact: Artifact, max_bytes: int | None = None) -> str | None:
-    """A file whose bytes are not those of the manifest,
-    of some that are chosen at random and have so many bytes together at most; None: of all."""
+    """A file whose bytes are not those of the manifest, of some that are chosen at random and have so many
+    bytes together, on average: one that is larger than what is left is read as often as that is a part of it,
+    so that none is never read. None: of all."""
     files = [entry for entry in artifact.manifest.files if entry.table != "manifest"]
     if _elsewhere(artifact.directory) is not None:  # what a task reads there is proven on the way
         files = [entry for entry in files if artifact.path(entry).is_file()]
     left = sum(entry.bytes for entry in files) if max_bytes is None else max_bytes
     for entry in random.sample(files, len(files)):
-        if entry.bytes <= left:
-            left -= entry.bytes
-            if file_sha256(artifact.path(entry)) != entry.sha256:
-                return entry.path
+        if random.random() * entry.bytes > left:
+            return None
+        left -= entry.bytes
+        if file_sha256(artifact.path(entry)) != entry.sha256:
+            return entry.path
     return None
 
 
@@ -419,6 +421,16 @@ class Outcome(NamedTuple):
     receipts: list[Receipt]
     counts: Json
     facts: Json
+
+
+class Unawaited(list[Task]):
+    """Tasks of which the first few take long, and what comes next does not need them: the conduct goes on
+    when the others are done. The receipts of the first come before those of the tasks that it asks for
+    then."""
+
+    def __init__(self, first: Sequence[Task], others: Sequence[Task]) -> None:
+        super().__init__([*first, *others])
+        self.first = len(first)
 
 
 Conduct = Generator[list[Task], list[Receipt], Outcome]

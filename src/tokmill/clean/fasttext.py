@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.errors import InputError
-from tokmill.kernels.jit import Bytes, Offsets
-from tokmill.kernels.languages import LANES, Classifier
+from tokmill.kernels.jit import LANES, Bytes, Offsets
+from tokmill.kernels.languages import Classifier
 
 _MAGIC, _VERSION = 793712314, 12
 _HIERARCHICAL_SOFTMAX, _SUPERVISED = 1, 3

@@ -22,7 +22,7 @@ import difflib
 import functools
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -36,8 +36,10 @@ from tokmill.errors import RecipeError
 from tokmill.kernels import lineedits
 from tokmill.kernels.patterns import JAVASCRIPT, POLICY_PHRASES, PhraseTable, phrase_table
 from tokmill.kernels.wordclasses import class_table
-from tokmill.recipe import Filter
 from tokmill.schema import large_strings, string_column
+
+if TYPE_CHECKING:
+    from tokmill.recipe import Filter
 
 
 class LineOptions(msgspec.Struct, frozen=True):

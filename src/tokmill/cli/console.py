@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -44,10 +45,9 @@ from rich.text import Text
 import tokmill
 from tokmill.artifacts.progress import MARK
 from tokmill.cli.output import verbosity, write_log
-from tokmill.engines.forking import forked_server
+from tokmill.engines.forking import forked_helper, forked_server, load_ahead
 from tokmill.engines.own_process import collector_at_rest
 from tokmill.errors import OutputLost, TokmillError, plural
-from tokmill.recipe.whole import names_keys
 from tokmill.storage.disk import system_error
 from tokmill.storage.lean import spare_pandas
 
@@ -75,6 +75,8 @@ def _names_others(clause: str, options: set[str]) -> bool:
 
 
 def _with_options_for_keys(advice: str, options: set[str]) -> str:
+    from tokmill.recipe.whole import names_keys
+
     without: list[str] = []
 
     def fitted(found: re.Match[str]) -> str:
@@ -144,15 +146,26 @@ def results_to_stderr() -> None:
     click.get_current_context().call_on_close(lambda: setattr(out, "stderr", False))
 
 
-def with_progress(function: str, options: dict[str, Any]) -> Any:
+def with_progress(function: str, options: dict[str, Any], *, ahead: str | None = None) -> Any:
     """A function of `tokmill` by its name: it is imported below a bar, which takes half of a second. The bar
     stands still until then: one that moves is a thread, and workers are forked from a process that has
-    none."""
-    with _open_bars(auto_refresh=False), collector_at_rest():
-        act = getattr(tokmill, function)
-    spare_pandas()
-    ready = forked_server() if options.get("workers", 1) != 1 else contextlib.nullcontext()
-    with ready, open_progress() as progress:
+    none. What tasks need is imported first. Workers are forked from that, by a process that loads their
+    kernels while this one imports the rest: at once where it is known what (`ahead`)."""
+    with contextlib.ExitStack() as stack:
+        with _open_bars(auto_refresh=False):
+            if options.get("workers", 1) != 1:
+                with collector_at_rest():
+                    importlib.import_module("tokmill.stages.registry")
+                spare_pandas()
+                stack.enter_context(forked_server())
+                if ahead is not None:
+                    load_ahead(ahead)
+            with collector_at_rest():
+                act = getattr(tokmill, function)
+            spare_pandas()
+            if options.get("workers", 1) != 1:
+                stack.enter_context(forked_helper())
+        progress = stack.enter_context(open_progress())
         return act(**options, progress=progress)
 
 

@@ -17,8 +17,7 @@ from typing import Any
 
 import click
 
-from tokmill.recipe import SOURCE_FORMATS
-from tokmill.recipe.section import parse_amount
+from tokmill.recipe.names import SOURCE_FORMATS, parse_amount
 
 Command = Callable[..., Any]
 

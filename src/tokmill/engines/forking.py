@@ -104,6 +104,7 @@ class Server:
             except OSError:  # also where it is too much for one message
                 ours.close()
                 return None
+        self._has_forked = True
         return Answer(ours)
 
     def close(self) -> None:
@@ -166,21 +167,35 @@ class _Forked:
 
 
 _ready: list[Server] = []  # forked by this process while it could, for the first engine that it opens
+_helpers: list[Server] = []  # likewise, for what it has to ask meanwhile: they load nothing
 
 
 @contextlib.contextmanager
 def forked_server() -> Iterator[None]:
     """Around what may need workers, while this process has one thread: later it has several. One that is not
     used costs a hundredth of a second."""
+    with _forked_into(_ready):
+        yield
+
+
+@contextlib.contextmanager
+def forked_helper() -> Iterator[None]:
+    """Around what may `ask_ahead`: of a process that has all that this one has imported by now."""
+    with _forked_into(_helpers):
+        yield
+
+
+@contextlib.contextmanager
+def _forked_into(servers: list[Server]) -> Iterator[None]:
     if not (can_fork() and has_one_thread()):
         yield
         return
-    _ready.append(_fork_server())
+    servers.append(_fork_server())
     try:
         yield
     finally:
-        while _ready:
-            _ready.pop().close()
+        while servers:
+            servers.pop().close()
 
 
 def load_ahead(what: str) -> None:
@@ -190,8 +205,8 @@ def load_ahead(what: str) -> None:
 
 
 def ask_ahead(what: str, *arguments: object) -> Answer | None:
-    """Of a process that it forks; None: nobody is there to be asked."""
-    for server in _ready:
+    """Of a process that is forked for it; None: nobody is there to be asked."""
+    for server in _helpers:
         return server.call(what, *arguments)
     return None
 

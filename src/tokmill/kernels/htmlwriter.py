@@ -17,26 +17,16 @@ and `put` and `put_text` as calls took 70 of the 115 ns of a paragraph of one le
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import NamedTuple
 
 import numpy as np
-from numba import extending
 from numpy.typing import NDArray
 
 from tokmill.kernels.htmlentities import NAME_CODES, Entities, entity_at
 from tokmill.kernels.htmltree import MAX_DEPTH
-from tokmill.kernels.jit import Bytes, Int, frozen, raw_step, store_word
+from tokmill.kernels.jit import Bytes, Int, called_step, frozen, raw_step, store_word
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def step(function: Callable[P, R]) -> Callable[P, R]:
-    """Of a raw kernel, too long to be a part of each place that calls it."""
-    called: Callable[P, R] = extending.register_jitable(_nrt=False)(function)
-    return called
-
+step = called_step
 
 U64 = np.uint64
 # Containers that are deeper, or would make the prefix wider, give none: 500 nested quotes must not make each

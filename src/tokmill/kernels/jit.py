@@ -15,7 +15,8 @@ kernel, or a release that touches one, compiles all of them: 40 s instead of one
 the file: an installed copy, another clone or a new layer of an image has the same text, and what was compiled
 from it still holds.
 
-Before it looks into its cache numba loads what it compiles with: registries of functions and types, and
+Nothing of numba is loaded before a kernel is called (`compiler.py`): the driver of workers calls none. And
+before it looks into its cache numba loads what it compiles with: registries of functions and types, and
 extensions of other packages, such as awkward, which comes with gigatoken. That takes 0.37 CPU seconds in
 every process, and code that is compiled needs none of it: it is loaded when a kernel has to be compiled.
 
@@ -41,12 +42,9 @@ import hashlib
 import pkgutil
 import re
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
-import numba
 import numpy as np
-from numba import extending
-from numba.core.runtime import rtsys
 from numpy.typing import NDArray
 
 P = ParamSpec("P")
@@ -58,16 +56,68 @@ Offsets = NDArray[np.int64]
 Int = int | np.int64
 
 _IMPORTED = re.compile(rf"^from ({re.escape(__package__)}\.\w+) import", re.MULTILINE)
+_COMPILED_BY = (f"{__package__}.compiler", f"{__package__}.instructions")
 
 
 def kernel(first_call: Callable[[], object]) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """`first_call` calls the kernel through its wrapper, on next to nothing:
     `tokmill.kernels.warm` compiles it by that."""
-    return lambda function: _compiled(function, first_call)
+    return lambda function: _Kernel(function, first_call)
 
 
 def raw_kernel(first_call: Callable[[], object]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    return lambda function: _compiled(function, first_call, _nrt=False)
+    return lambda function: _Kernel(function, first_call, _nrt=False)
+
+
+class _Kernel(Generic[P, R]):
+    """Numba's from its first call on."""
+
+    def __init__(self, function: Callable[P, R], first_call: Callable[[], object], **options: Any) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._options = {**options, "nogil": True, "error_model": "numpy"}
+        self._made: Any = None
+        self.first_call = first_call
+
+    def __call__(self, *values: P.args, **named: P.kwargs) -> R:
+        made = self._made or self._make()
+        result: R = made(*values, **named)
+        return result
+
+    def _make(self) -> Any:
+        from tokmill.kernels.compiler import make_kernel
+
+        stamp = source_stamp(self._function.__module__)
+        self._made = make_kernel(self._function, self._options, stamp, _declare_steps)
+        return self._made
+
+    @property
+    def stats(self) -> Any:
+        return (self._made or self._make()).stats
+
+    @property
+    def signatures(self) -> list[Any]:
+        """That it is loaded for, or compiled."""
+        return self._made.signatures if self._made is not None else []
+
+    @property
+    def _numba_type_(self) -> Any:
+        """In another kernel."""
+        return (self._made or self._make())._numba_type_
+
+
+_undeclared: list[tuple[Callable[..., Any], dict[str, Any]]] = []  # code that is in the cache has its steps
+
+
+def _declare_steps() -> None:
+    from tokmill.kernels.compiler import declare_instruction, declare_step
+
+    while _undeclared:
+        step, options = _undeclared.pop(0)
+        if isinstance(step, Instruction):
+            declare_instruction(step, step.name)
+        else:
+            declare_step(step, options)
 
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
@@ -78,57 +128,48 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
     inline="always" is no way out: measure_text fell from 3.9 to 1.7 GB/s with it, and SHA-256 took 3.3 s to
     compile instead of 1.2.
     """
-    step: Callable[P, R] = extending.register_jitable(function)
-    return step
+    _undeclared.append((function, {}))
+    return function
 
 
 def raw_step(function: Callable[P, R]) -> Callable[P, R]:
-    step: Callable[P, R] = extending.register_jitable(_nrt=False, forceinline=True)(function)
-    return step
+    _undeclared.append((function, {"_nrt": False, "forceinline": True}))
+    return function
+
+
+def called_step(function: Callable[P, R]) -> Callable[P, R]:
+    """Of a raw kernel, too long to be a part of each place that calls it."""
+    _undeclared.append((function, {"_nrt": False}))
+    return function
+
+
+class Instruction:
+    """A step of `instructions.py`, by its name there."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        _undeclared.append((self, {}))
+
+    def __call__(self, *values: Any) -> Any:
+        raise NotImplementedError(f"{self.name} is for kernels")
 
 
 @functools.cache  # as of the import: a file that is edited later is not what this process compiles
 def source_stamp(module: str) -> str:
     """What changes when a kernel of `module` has to be compiled again;
     "" where there is no source to read."""
-    package, _, name = module.rpartition(".")
+    own = (module, *_COMPILED_BY) if module == __name__ else (module,)
     try:
-        source = pkgutil.get_data(package, f"{name}.py") or b""
+        source = b"".join(map(_source, own))
     except OSError:
         return ""
-    stamps = [source_stamp(imported) for imported in sorted(set(_IMPORTED.findall(source.decode())))]
+    stamps = [source_stamp(imported) for imported in sorted(set(_IMPORTED.findall(_source(module).decode())))]
     return hashlib.sha256(source + "".join(stamps).encode()).hexdigest()
 
 
-def _compiled(function: Callable[P, R], first_call: Callable[[], object], **options: Any) -> Callable[P, R]:
-    compiled: Any
-    options |= {"nogil": True, "error_model": "numpy"}
-    try:
-        compiled = numba.njit(cache=True, **options)(function)
-    except (
-        RuntimeError
-    ):  # neither the package nor the user's cache directory can be written: compile each time
-        compiled = numba.njit(**options)(function)
-    else:
-        # in a frozen program, which has no source, numba's own stamp is of the program
-        cached = compiled._cache._cache_file
-        cached._source_stamp = source_stamp(function.__module__) or cached._source_stamp
-        compiled._cache.load_overload = functools.partial(_load_compiled, compiled._cache)
-        compiled._compilation_chain_init_hook = _load_no_extensions
-    compiled.first_call = first_call
-    typed: Callable[P, R] = compiled
-    return typed
-
-
-def _load_compiled(cache: Any, signature: Any, target: Any) -> Any:
-    """As numba does it, but for `target.refresh`, which the compiler does itself; None where it has to."""
-    rtsys.initialize(target)
-    with cache._guard_against_spurious_io_errors():
-        return cache._load_overload(signature, target)
-
-
-def _load_no_extensions() -> None:
-    """Types of other packages: none of our kernels takes any."""
+def _source(module: str) -> bytes:
+    package, _, name = module.rpartition(".")
+    return pkgutil.get_data(package, f"{name}.py") or b""
 
 
 # --- arrays ---
@@ -176,6 +217,8 @@ AFTER_Z = U64(0x0505050505050505)
 # The golden ratio in 64 bits: the high bits of key * SPREAD are a place in a table whatever bits of keys are
 # alike.
 SPREAD = U64(0x9E3779B97F4A7C15)
+# Of the vectors that tell languages: their length is a multiple of it, filled up with zeros; lid.176 has 16.
+LANES = 16
 
 
 @raw_step

@@ -20,18 +20,17 @@ from __future__ import annotations
 import contextlib
 import gc
 import hashlib
-import importlib
+import importlib.metadata
+import importlib.util
 import json
 import os
 import pkgutil
+import platform
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
-
-import llvmlite.binding
-import numba
 
 from tokmill.kernels.jit import source_stamp
 
@@ -39,6 +38,10 @@ OnKernel = Callable[[int, int], None]  # how many are compiled, and of how many;
 
 # Each takes as much memory as a worker without a shard.
 MAX_PROCESSES = 8
+
+# What decides what LLVM compiles for: settings of numba, and lines of /proc/cpuinfo.
+_SETTINGS = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")
+_TELLING = ("vendor_id", "cpu family", "model", "flags", "CPU ", "Features")
 
 _CHILD = "import sys; sys.path[:] = {path!r}; from {module} import compile_asked; compile_asked({modules!r})"
 
@@ -165,13 +168,33 @@ def _stale(ready: Path, stamps: dict[str, str]) -> list[str]:
 
 
 def _ready_file() -> Path | None:
-    """Beside the cached kernels, one for each kind of machine; None where nothing is cached."""
+    """Beside the cached kernels, one for each kind of machine; None where nothing is cached. Kernels are
+    beside their modules where they can be written there; numba is asked, and so loaded, where they may be
+    elsewhere."""
+    machine = (sys.implementation.cache_tag, _numba_version(), *map(os.environ.get, _SETTINGS), _processor())
+    name = f"kernels-{hashlib.sha256(repr(machine).encode()).hexdigest()[:16]}.ready"
+    beside = Path(sys.modules[__package__].__path__[0]) / "__pycache__" / name
+    if "NUMBA_CACHE_DIR" not in os.environ and beside.exists() and os.access(beside.parent, os.W_OK):
+        return beside
     place = kernels_of(["hashing"])[0].stats.cache_path
-    machine = (
-        numba.__version__,
-        sys.implementation.cache_tag,
-        numba.config.CPU_NAME or llvmlite.binding.get_host_cpu_name(),
-        numba.config.CPU_FEATURES or llvmlite.binding.get_host_cpu_features().flatten(),
-    )
-    name = hashlib.sha256(repr(machine).encode()).hexdigest()[:16]
-    return Path(place) / f"kernels-{name}.ready" if place else None
+    return Path(place) / name if place else None
+
+
+def _numba_version() -> str:
+    """Without loading it: 0.2 s."""
+    found = importlib.util.find_spec("numba")
+    try:
+        return (Path(found.origin).parent / "_version.py").read_text() if found and found.origin else ""
+    except OSError:
+        return importlib.metadata.version("numba")
+
+
+def _processor() -> str:
+    """What decides of the code that is compiled for it, of the first that Linux tells of. It knows more than
+    LLVM does: where two differ that LLVM takes for one, kernels are looked for in vain, and found."""
+    try:
+        with Path("/proc/cpuinfo").open() as file:
+            told = file.read(8192).partition("\n\n")[0].splitlines()
+    except OSError:
+        return platform.machine()
+    return "\n".join(line for line in told if line.startswith(_TELLING))

@@ -12,7 +12,6 @@ import contextlib
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import structs
 
-from tokmill.artifacts.manifest import Json, available_cores, config_of
+from tokmill.artifacts.manifest import Json, config_of
 from tokmill.artifacts.plugins import Plugin, find_plugin
 from tokmill.artifacts.snapshot import wrong_shard
 from tokmill.artifacts.step import Step, open_artifact
@@ -41,6 +40,7 @@ from tokmill.clean.rules import Kind, compile_filters, load_pack
 from tokmill.clean.url_policy import RobotsPolicy, UrlPolicy, find_lists
 from tokmill.duplicates.near import choose_bands
 from tokmill.errors import RecipeError, TokmillError
+from tokmill.pipeline.hashing import hashing_files
 from tokmill.pipeline.references import open_references
 from tokmill.recipe import (
     CleanLimits,
@@ -72,11 +72,9 @@ from tokmill.stages.ingest.stage import INPUT_STATS
 from tokmill.storage.elsewhere import place_of
 from tokmill.storage.location import InputFile, ObjectFile, file_sha256, local_path
 from tokmill.storage.patterns import find_files
-from tokmill.storage.traffic import in_context
 
 CODE = "code"
 
-_HASHING = 8  # threads
 
 _LOG = logging.getLogger("tokmill.pipeline")
 
@@ -355,22 +353,20 @@ def input_stats(directory: Path) -> Mapping[str, list[int | str]]:
     return {}
 
 
-_HASHED_APART = 4 << 20  # 4 to 10 ms of SHA-256; two threads take 2 to begin
-
-
 def _input_digests(files: list[InputFile], directory: Path) -> dict[str, str]:
     """sha256 by name; a file whose size and time are those of the last run keeps its recorded one."""
     known = input_stats(directory)
-    fresh = [file for file in files if known.get(file.name, [])[:2] != [file.bytes, file.modified_ns]]
+    fresh = fresh_files(files, known)
     place = place_of(directory)
     apart = [file for file in fresh if isinstance(place, RunFiles) and isinstance(file.path, ObjectFile)]
     hashed = place.digests(directory, apart) if isinstance(place, RunFiles) and apart else {}
-    fresh = [file for file in fresh if file.name not in hashed]
-    if sum(file.bytes for file in fresh) < _HASHED_APART:
-        hashed |= {file.name: file_sha256(file.path) for file in fresh}
-    else:
-        # hashing releases the GIL; two are enough to keep a disk busy, and more where memory holds the files
-        with ThreadPoolExecutor(min(max(available_cores(), 2), _HASHING)) as pool:
-            digests = pool.map(in_context(lambda file: file_sha256(file.path)), fresh)
-            hashed |= dict(zip((file.name for file in fresh), digests, strict=True))
+    with hashing_files() as hashing:
+        fresh = [file for file in fresh if file.name not in hashed]
+        hashing.begin(fresh)
+        hashed |= {file.name: hashing.digest(file) for file in fresh}
     return {file.name: hashed.get(file.name) or str(known[file.name][2]) for file in files}
+
+
+def fresh_files(files: Sequence[InputFile], known: Mapping[str, list[int | str]]) -> list[InputFile]:
+    """Those that the last run has not read, as they are now."""
+    return [file for file in files if known.get(file.name, [])[:2] != [file.bytes, file.modified_ns]]

@@ -46,11 +46,13 @@ from tokmill.formats import resolve_format
 from tokmill.packing.mixture import refuse_unknown
 from tokmill.pipeline.documents import (
     find_transform,
+    fresh_files,
     input_stats,
     language_plan,
     refuse_idle_packs,
     url_lists,
 )
+from tokmill.pipeline.hashing import Hashing
 from tokmill.pipeline.opened_tokenizer import opened_tokenizer, step_of
 from tokmill.pipeline.plan import check_until, is_left_out, step_names
 from tokmill.pipeline.references import open_references
@@ -91,16 +93,20 @@ def examine(
     resources: Resources | None = None,
     until: str | None = None,
     opening: Answer | None = None,
+    hashing: Hashing | None = None,
     shares_disk: bool = True,
 ) -> Recipe:
     """The recipe, if nothing is wrong with it; else an error that lists all that is.
-    Paths are relative to `base`. `opening`: a process that opens the tokenizer meanwhile. `shares_disk`:
+    Paths are relative to `base`. `opening`: a process that opens the tokenizer meanwhile. `hashing`: begins
+    with the files of sources meanwhile. `shares_disk`:
     workers see the files of this machine, and `out` has the shards; otherwise they see a store alone."""
     recipe: Recipe | None = written.content
     found = _Found(written)
     if recipe is not None:
         sizes = {
-            source.name: _NONE if is_left_out(recipe, source) else _source(found, index, source, base, out)
+            source.name: _NONE
+            if is_left_out(recipe, source)
+            else _source(found, index, source, base, out, hashing)
             for index, source in enumerate(recipe.sources)
         }
         _cleaning(found, recipe, base)
@@ -171,7 +177,9 @@ class _Found:
 # --- sources ---
 
 
-def _source(found: _Found, index: int, source: Source, base: Path, out: Path) -> _Files | None:
+def _source(
+    found: _Found, index: int, source: Source, base: Path, out: Path, hashing: Hashing | None
+) -> _Files | None:
     place: Path_ = ("sources", index)
     if source.hub is not None and importlib.util.find_spec("huggingface_hub") is None:
         found.note((*place, "hub"), missing_package("huggingface_hub"))
@@ -189,8 +197,9 @@ def _source(found: _Found, index: int, source: Source, base: Path, out: Path) ->
     where = (*place, "directory", "path") if source.directory is not None else where
     if not found.holds(where, lambda: files.extend(list_source(source, base))):
         return None
-    known = input_stats(out / "ingest" / source.name)
-    fresh = [file for file in files if known.get(file.name, [])[:2] != [file.bytes, file.modified_ns]]
+    fresh = fresh_files(files, input_stats(out / "ingest" / source.name))
+    if hashing is not None:
+        hashing.begin([file for file in fresh if isinstance(file.path, Path)])
     section = source.format if source.format in type(source).model_fields else "fields"
     section = "reader" if source.reader else "template" if source.template else section
     section = "chat" if source.chat else section

@@ -42,6 +42,7 @@ from tokmill.pipeline.estimate import (
 )
 from tokmill.pipeline.examination import examine
 from tokmill.pipeline.extrapolation import estimate_run
+from tokmill.pipeline.hashing import hashing_files
 from tokmill.pipeline.opened_tokenizer import begin_opening
 from tokmill.pipeline.plan import plan_steps, steps_until
 from tokmill.pipeline.run_manifest import Asked as Asked
@@ -139,51 +140,53 @@ def run(
     is_stored = out is not None and is_url(out) and engine != "local"
     if is_stored:
         _check_stored(str(out), keep_previous=keep_previous, verify=verify)
-    with warnings_to(progress.say) if progress is not None else contextlib.nullcontext():
-        whole = examine(
-            written,
-            base,
-            place,
-            resources=resources,
-            until=until,
-            opening=opening,
-            shares_disk=not is_stored,
-        )
-
-    def run_in(directory: Path) -> RunResult:
-        with written_objects(whole, directory) as known:
-            return run_recipe(
-                known,
+    with hashing_files() as hashing:
+        with warnings_to(progress.say) if progress is not None else contextlib.nullcontext():
+            whole = examine(
+                written,
                 base,
-                directory,
+                place,
                 resources=resources,
                 until=until,
-                wait=wait,
-                keep_previous=keep_previous,
-                lean=lean or is_stored,
-                verify=verify,
-                progress=progress,
-                settings={dotted(path): value for path, value in written.settings.items()},
+                opening=opening,
+                hashing=None if is_stored else hashing,
+                shares_disk=not is_stored,
             )
 
-    if out is None or not is_url(out):
-        return run_in(place)
-    say = (progress or Silence()).say
-    target = open_target(
-        str(out),
-        whole.name,
-        whole.model_dump(mode="json"),
-        work=None if work is None else Path(work),
-        replace=replace,
-        wait=wait,
-        say=say,
-    )
-    with target as held, contextlib.ExitStack() as stack:
-        if is_stored:
-            stack.enter_context(held.open_store_run(say))
-            stack.enter_context(_own_node(held.directory.parent, address))
-        result = run_in(held.directory)
-        return dataclasses.replace(result, published=held.publish(say))
+        def run_in(directory: Path) -> RunResult:
+            with written_objects(whole, directory) as known:
+                return run_recipe(
+                    known,
+                    base,
+                    directory,
+                    resources=resources,
+                    until=until,
+                    wait=wait,
+                    keep_previous=keep_previous,
+                    lean=lean or is_stored,
+                    verify=verify,
+                    progress=progress,
+                    settings={dotted(path): value for path, value in written.settings.items()},
+                )
+
+        if out is None or not is_url(out):
+            return run_in(place)
+        say = (progress or Silence()).say
+        target = open_target(
+            str(out),
+            whole.name,
+            whole.model_dump(mode="json"),
+            work=None if work is None else Path(work),
+            replace=replace,
+            wait=wait,
+            say=say,
+        )
+        with target as held, contextlib.ExitStack() as stack:
+            if is_stored:
+                stack.enter_context(held.open_store_run(say))
+                stack.enter_context(_own_node(held.directory.parent, address))
+            result = run_in(held.directory)
+            return dataclasses.replace(result, published=held.publish(say))
 
 
 @contextlib.contextmanager

@@ -36,6 +36,7 @@ from tokmill.artifacts.step import (
     Outcome,
     Step,
     Task,
+    Unawaited,
     begin,
     damaged_file,
     finish,
@@ -60,8 +61,8 @@ from tokmill.storage.traffic import Traffic
 # In the environment of manifests, and what is no step.
 TRAFFIC, DRIVER, HASHING = "traffic", "driver", "hashing of sources"
 
-# Read of steps that are up to date before they are relied on: a fifth of a second. `verify` reads all.
-SAMPLED_BYTES = 256 << 20
+# Read of steps that are up to date before they are relied on: a tenth of a second. `verify` reads all.
+SAMPLED_BYTES = 64 << 20
 
 
 class Session:
@@ -248,12 +249,13 @@ class Session:
             if tasks is None:
                 return conducted.outcome
             found = conducted.found(verify=self._verifies)
-            self._progress.expect_tasks(step.name, len(tasks), len(found))
             missing = conducted.expect(found)
+            self._progress.expect_tasks(step.name, len(found) + conducted.at_work, len(found))
             if missing:
                 if self._stored is not None:
                     missing = self._stored.prepare(missing)
                 self._open_engine().submit(perform, missing)
+            if conducted.is_waiting:
                 return None
 
     def _hash_objects(self, directory: Path, files: Sequence[InputFile]) -> dict[str, str]:
@@ -371,7 +373,18 @@ class _Conducted:
         self._conduct = conduct
         self._tasks: list[Task] | None = None
         self._receipts: dict[str, Receipt] = {}
-        self._missing = 0
+        self._missing: set[str] = set()  # fingerprints
+        self._awaited: list[str] = []  # likewise: by what comes next
+        self._left: list[str] = []  # by what comes after that
+
+    @property
+    def at_work(self) -> int:
+        """Tasks that are asked for and not done."""
+        return len(self._missing)
+
+    @property
+    def is_waiting(self) -> bool:
+        return not self._missing.isdisjoint(self._awaited)
 
     def ask(self) -> list[Task] | None:
         """For tasks; None: it has its outcome. Receipts are handed in, in the order of the tasks."""
@@ -379,12 +392,16 @@ class _Conducted:
             if self._tasks is None:
                 self._tasks = next(self._conduct)
             else:
-                self._tasks = self._conduct.send([self._receipts[name] for name in self.fingerprints])
+                self._tasks = self._conduct.send([self._receipts[name] for name in self._awaited])
         except StopIteration as stop:
+            assert not self._left, "nobody awaits what was asked for"
             self.outcome = stop.value
             return None
         self.fingerprints = [task.fingerprint for task in self._tasks]
-        self._receipts = {}
+        first = self._tasks.first if isinstance(self._tasks, Unawaited) else 0
+        self._awaited = [*self._left, *self.fingerprints[first:]]
+        self._receipts = {name: self._receipts[name] for name in self._left if name in self._receipts}
+        self._left = self.fingerprints[:first]
         return self._tasks
 
     def found(self, *, verify: bool) -> dict[str, Receipt]:
@@ -395,20 +412,21 @@ class _Conducted:
 
     def expect(self, found: Mapping[str, Receipt]) -> list[Task]:
         """Those that are not found have to be run."""
-        self._receipts = dict(found)
+        self._receipts |= found
         tasks = zip(self.fingerprints, self._tasks or (), strict=True)
-        missing = [task for fingerprint, task in tasks if fingerprint not in found]
-        self._missing = len(missing)
-        return missing
+        missing = {fingerprint: task for fingerprint, task in tasks if fingerprint not in found}
+        self._missing |= missing.keys()
+        return list(missing.values())
 
     def hold(self, done: Done) -> bool:
-        """Whether that was the last one."""
-        self._receipts[done.receipt.fingerprint] = done.receipt
+        """Whether that was the last one that what comes next waits for."""
+        fingerprint = done.receipt.fingerprint
+        self._receipts[fingerprint] = done.receipt
         if self._evidence is not None:
             self._evidence.add(done.receipt)
         self.cpu_seconds += done.cpu_seconds
-        self._missing -= 1
-        return not self._missing
+        self._missing.discard(fingerprint)
+        return fingerprint in self._awaited and not self.is_waiting
 
 
 def _experiment_id(step: Step, inputs: Mapping[str, str], upstream: Mapping[str, Artifact]) -> str:

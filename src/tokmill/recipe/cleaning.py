@@ -19,6 +19,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from tokmill.formats.ids import SPLIT_WORDS, plain_split
+from tokmill.recipe.names import LATER_METHODS, METHODS, WARN_SOURCE_LOSS
 from tokmill.recipe.section import Name, Path_, Patterns, Section, Share, can_be_spelled, part_of
 
 
@@ -190,7 +191,6 @@ class Cleaning(Section):
 
 
 # More than half: what is left is no longer the source that was chosen.
-WARN_SOURCE_LOSS = Decimal("0.5")
 
 
 class CleanLimits(Section):
@@ -311,11 +311,8 @@ Reference = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$|/",
 
 
 class Dedup(Section):
-    LATER: ClassVar = ("url", "templates")
-
-    # One field each, but for `earlier`, which `reference` asks for; a document is looked at in this order,
-    # and goes for the first that finds it. What a method does is in the module of its name in `stages/dedup`.
-    METHODS: ClassVar = ("against", "earlier", "url", "exact", "templates", "near", "window")
+    LATER: ClassVar = LATER_METHODS
+    METHODS: ClassVar = METHODS  # one field each, but for `earlier`, which `reference` asks for
 
     url: Annotated[UrlCopies | None, BeforeValidator(_all_defaults), _OrBool()] = Field(
         None, description="true, or with the key: documents of one page, by the URL that they carry"

@@ -4,10 +4,8 @@ all mistakes at once."""
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
-from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
@@ -23,6 +21,8 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import InitErrorDetails
+
+from tokmill.recipe.names import parse_amount
 
 _MAX_PLACES = 60
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
@@ -126,21 +126,6 @@ class Section(BaseModel):
 def part_of(section: Any, key: str) -> Any:
     """What `section` has under `key`, be it a mapping as parsed or a Section already."""
     return section.get(key) if isinstance(section, dict) else getattr(section, key, None)
-
-
-_AMOUNT = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?)\s*([kKMGBT]?)")
-_FACTORS = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "B": 10**9, "T": 10**12}
-
-
-def parse_amount(written: Any) -> int:
-    """A whole number in the end, 1 or more; ValueError otherwise."""
-    match = _AMOUNT.fullmatch(str(written).strip()) if not isinstance(written, bool) else None
-    amount = Fraction(0)
-    if match:
-        amount = Fraction(Decimal(re.sub("[_,]", "", match[1]))) * _FACTORS[match[2]]
-    if amount < 1 or amount.denominator != 1:
-        raise ValueError("should be an amount: a whole number, or 50k, 200M, 1.5B, 2T")
-    return int(amount)
 
 
 Amount = Annotated[

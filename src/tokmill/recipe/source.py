@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import string
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Literal
@@ -12,6 +10,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, field_validator, mode
 from pydantic.json_schema import SkipJsonSchema
 
 from tokmill.recipe.cleaning import Cleaning
+from tokmill.recipe.names import SOURCE_FORMATS, template_parts
 from tokmill.recipe.section import Name, Path_, Patterns, Section, Share, part_of
 
 
@@ -32,8 +31,6 @@ class Fields(Section):
 
 _FIELDS = tuple(Fields.model_fields)
 _FIELDS_OF_PAIRS = {("parallel", key) for key in ("id", "license", "created_at", "meta")}
-
-SOURCE_FORMATS = ("wikipedia", "stackexchange", "parallel", "warc", "pdf", "mbox", "directory", "webdataset")
 
 
 class Wikipedia(Section):
@@ -144,9 +141,6 @@ class Webdataset(Section):
         pattern=r"^[^./][^/]*$",
         description="the end of the member whose JSON object is carried along; null: none",
     )
-
-
-ROLES = ("system", "user", "assistant", "tool")
 
 
 class ChatNames(Section):
@@ -358,23 +352,3 @@ class Source(Section):
                 yield ("unit",), "is for .txt files, and conversations are records"
         if chosen and given.get("template") is not None:
             yield ("template",), f"`{chosen[0]}` says what the text is; leave the template out"
-
-
-# A member is a key of an object in a record, never an attribute: what looks like one is refused.
-_FIELD = r"(?!\d+[.\[])[^.\[\]{}!:]+(?:\.(?!__)[^.\[\]{}!:]+|\[-?\d+\])*"
-
-
-def template_parts(template: str) -> list[tuple[str, str | None]]:
-    """[(literal, field), …]; {field}, {object.member} or {list[0].member}, with {{ and }} for braces."""
-    try:
-        parsed = list(string.Formatter().parse(template))
-    except ValueError as error:
-        raise ValueError(f"template: {error}; write {{{{ and }}}} for literal braces") from None
-    parts: list[tuple[str, str | None]] = []
-    for literal, field, spec, conversion in parsed:
-        if field is not None and (spec or conversion or not re.fullmatch(_FIELD, field)):
-            raise ValueError(f"template: {{{field}}} must be a field name, or a.b or a[0]")
-        parts.append((literal, field))
-    if not any(field for _, field in parts):
-        raise ValueError("template names no {field}")
-    return parts

@@ -23,15 +23,18 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from tokmill.errors import MissingExtra, RecipeError, StorageError
 from tokmill.kernels.jsonlines import MAX_DEPTH
-from tokmill.recipe import ROLES, Chat
+from tokmill.recipe.names import ROLES
 from tokmill.storage.disk import load_bytes
 from tokmill.tokenizers.regions import ANSWER, CONTENT, ENDING, GENERATED, RESERVED, TEMPLATE
+
+if TYPE_CHECKING:
+    from tokmill.recipe import Chat
 
 # The format that ChatML describes, as most models that use it have it.
 CHATML: Final = (

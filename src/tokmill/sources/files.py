@@ -17,7 +17,7 @@ from __future__ import annotations
 import difflib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.plugins import SAMPLE, Plugin
 from tokmill.errors import InputError
-from tokmill.recipe import Source, template_parts
+from tokmill.recipe.names import template_parts
 from tokmill.schema import one_piece
 from tokmill.sources.chat import ChatOptions, Conversations, Unusable
 from tokmill.sources.reading import RECORDS, Dropped, JsonLines, Reader, Reading, Taken
@@ -46,6 +46,9 @@ from tokmill.storage.records import (
     steps_of,
     too_large,
 )
+
+if TYPE_CHECKING:
+    from tokmill.recipe import Source
 
 Faults = dict[int, tuple[str, str]]  # by row: reason and detail
 

@@ -16,7 +16,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -24,7 +24,6 @@ from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.plugins import Plugin, find_plugin
 from tokmill.artifacts.snapshot import list_shards
 from tokmill.errors import InputError
-from tokmill.recipe import Corpus, Hub, Source
 from tokmill.sources import files as records
 from tokmill.sources.chat import resolve_chat
 from tokmill.sources.hub import configs_of_language, list_data_files
@@ -35,6 +34,9 @@ from tokmill.storage.location import AnyPath, InputFile, local_path, refuse_url
 from tokmill.storage.patterns import find_files
 from tokmill.storage.records import Span
 from tokmill.storage.tree import list_tree
+
+if TYPE_CHECKING:
+    from tokmill.recipe import Corpus, Hub, Source
 
 # --- files ---
 

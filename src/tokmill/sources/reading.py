@@ -36,7 +36,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -47,12 +47,14 @@ from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.plugins import Plugin
 from tokmill.errors import InputError
 from tokmill.kernels import hashing
-from tokmill.recipe import Source
 from tokmill.schema import DOCUMENTS, one_piece, string_column
 from tokmill.storage.disk import ChunkStream, open_commit
 from tokmill.storage.location import AnyPath, InputFile
 from tokmill.storage.patterns import find_files
 from tokmill.storage.records import WHOLE, BadRecord, Seam, Span
+
+if TYPE_CHECKING:
+    from tokmill.recipe import Source
 
 RECORDS = pa.schema(
     [

@@ -32,22 +32,25 @@ import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+import tokmill.recipe
 from tokmill.artifacts.manifest import Json
 from tokmill.errors import CorruptFile, InputError, MissingExtra, TokmillError
-from tokmill.recipe import Source, StackExchange
 from tokmill.schema import one_piece
 from tokmill.sources.posts import ANSWER, BAD, LEFT_OUT, QUESTION, check_root, read_posts
 from tokmill.sources.reading import RECORDS, Dropped, Reader, Reading, Taken, whole_file
 from tokmill.storage.disk import storage_error, temp_beside, told_as_unwritable
 from tokmill.storage.location import AnyPath, InputFile, local_path, open_binary
 from tokmill.storage.records import BadRecord, Span
+
+if TYPE_CHECKING:
+    from tokmill.recipe import Source
 
 # --- archives ---
 
@@ -439,7 +442,7 @@ _PARTITION_BYTES, _MAX_PARTITIONS = 64 << 20, 128
 
 
 def resolve(source: Source, files: list[InputFile]) -> Json:
-    section = source.stackexchange or StackExchange.model_validate({})
+    section = source.stackexchange or tokmill.recipe.StackExchange.model_validate({})
     xml_bytes = 0
     for file in files:
         path = local_path(file.path)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -49,11 +49,13 @@ from tokmill.clean.examine import CleanOptions, Examined, Faults, examine
 from tokmill.clean.url_policy import Blocklist, load_blocklist
 from tokmill.errors import CleanLimit, InputError
 from tokmill.packing.mixture import spelled_share
-from tokmill.recipe.cleaning import CleanLimits
 from tokmill.schema import EDITS, EXAMPLES, MARKS, ledger_table, one_piece
 from tokmill.stages.losses import cleaning_losses
 from tokmill.stages.sampling import draws
 from tokmill.stages.warnings import language_warnings, tell
+
+if TYPE_CHECKING:
+    from tokmill.recipe.cleaning import CleanLimits
 
 _LOG = logging.getLogger("tokmill.clean")
 

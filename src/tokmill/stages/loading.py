@@ -22,7 +22,7 @@ from tokmill.duplicates.shingling import boundary_kinds, unit_kinds, word_table
 from tokmill.engines.processes import Load, Prepare
 from tokmill.kernels.warm import load_kept
 from tokmill.kernels.wordclasses import class_table, fold_table
-from tokmill.recipe import Dedup
+from tokmill.recipe.names import METHODS
 from tokmill.sources.readers import load_reader
 from tokmill.storage.lean import spare_pandas
 from tokmill.tokenizers.fast import LibraryTokenizer
@@ -55,7 +55,7 @@ def prepare_for(steps: Sequence[Step]) -> Prepare:
         if step.kind == "tokenizer" and step.extra is not None
     ]
     asked = [step.options for step in steps if step.kind == "dedup"]
-    methods = [key for key in Dedup.METHODS if any(getattr(options, key, None) for options in asked)]
+    methods = [key for key in METHODS if any(getattr(options, key, None) for options in asked)]
     formats = {step.options.reading.format for step in steps if step.kind == "ingest"} - {"records"}
     return Prepare(
         [Load(LOADED_FIRST), *([Load(_name(load_pages), sorted(formats))] if formats else [])],

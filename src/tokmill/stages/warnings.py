@@ -26,7 +26,7 @@ from tokmill.artifacts.step import Artifact, is_chat
 from tokmill.clean.examine import CleanOptions
 from tokmill.clean.language import ENGLISH
 from tokmill.errors import TokmillError
-from tokmill.recipe.cleaning import WARN_SOURCE_LOSS
+from tokmill.recipe.names import WARN_SOURCE_LOSS
 from tokmill.stages.losses import Loss, by_source, cleaning_losses, find_losses
 from tokmill.tokenizers.load import load_tokenizer
 from tokmill.tokenizers.regions import control_literals

@@ -12,7 +12,7 @@ import pytest
 
 import tokmill as mill
 from mill import small_corpus
-from tokmill.artifacts.step import Task
+from tokmill.artifacts.step import Task, Unawaited
 from tokmill.audit.opened import open_run
 from tokmill.formats import index as row_index
 from tokmill.pipeline.plan import plan_steps
@@ -123,12 +123,14 @@ def test_a_cut_build_has_tasks_for_stretches_and_leaves_none_of_their_files(
 def tasks_of(step: Any, upstream: Any, directory: Path) -> list[Task]:
     """All tasks of a build, done as they are asked for."""
     moved = type(step)(**{**step.__dict__, "directory": directory})
-    conducting, found = conduct(moved, upstream), []
+    conducting, found, left = conduct(moved, upstream), list[Task](), list[Any]()
     asked = next(conducting)
     while True:
         found += asked
+        done = [perform(task) for task in asked]
+        first = asked.first if isinstance(asked, Unawaited) else 0
         try:
-            asked = conducting.send([perform(task) for task in asked])
+            asked, left = conducting.send([*left, *done[first:]]), done[:first]
         except StopIteration:
             return found
 

@@ -1,4 +1,4 @@
-"""A dedup method of one's own, in the two source files that CONTRIBUTING names:
+"""A dedup method of one's own, in the three source files that CONTRIBUTING names:
 drops, reasons and `why` follow."""
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ builds: [{name: rows, format: memmap, pack: {length: 16}}]
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Our tree with the diff applied: the rooms of the two files are copied,
+    """Our tree with the diff applied: the rooms of the files are copied,
     the others are where they are."""
     tree = tmp_path_factory.mktemp("tree") / "tokmill"
     tree.mkdir()
@@ -107,18 +107,20 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
         elif path.name != "__pycache__":
             (tree / path.name).symlink_to(path)
     (tree / "stages/dedup/titles.py").write_text(TITLES, encoding="utf-8")
-    sections = (tree / "recipe/cleaning.py").read_text(encoding="utf-8")
-    for before, after in (
-        ("class Dedup(Section):\n", SECTION),
+    methods = '"exact", "templates", "near", "window")\n'
+    for file, before, after in (
+        ("names", methods, methods.replace('"exact",', '"exact", "titles",')),
+        ("cleaning", "class Dedup(Section):\n", SECTION),
         (
-            '("against", "earlier", "url", "exact", "templates", "near", "window")',
-            '("against", "earlier", "url", "exact", "titles", "templates", "near", "window")',
+            "cleaning",
+            "    exact: bool = True\n",
+            "    exact: bool = True\n    titles: Titles | None = None\n",
         ),
-        ("    exact: bool = True\n", "    exact: bool = True\n    titles: Titles | None = None\n"),
     ):
-        assert sections.count(before) == 1
-        sections = sections.replace(before, after)
-    (tree / "recipe/cleaning.py").write_text(sections, encoding="utf-8")
+        path = tree / f"recipe/{file}.py"
+        text = path.read_text(encoding="utf-8")
+        assert text.count(before) == 1
+        path.write_text(text.replace(before, after), encoding="utf-8")
     return tree.parent
 
 
@@ -133,7 +135,7 @@ def told(source: Path, directory: Path, *words: str) -> str:
     return done.stdout
 
 
-def test_a_method_of_two_files_drops_tells_and_is_one_for_any_workers(source: Path, tmp_path: Path) -> None:
+def test_a_method_of_three_files_drops_tells_and_is_one_for_any_workers(source: Path, tmp_path: Path) -> None:
     texts = [f"the title of {n % 7}\nbody number {n} that no other has" for n in range(40)]
     lines = [json.dumps({"id": f"n{n}", "text": text}) for n, text in enumerate(texts)]
     (tmp_path / "notes.jsonl").write_text("\n".join(lines), encoding="utf-8")

@@ -2,7 +2,7 @@
 
     small    build <split> ─ plan, gather, write ─> all files
     large    build.plan ─> plan-<split>-*.bin                      once, on lengths alone
-               ├─ build.files ─> all files of the format, where they are one array
+               ├─ build.files ─> all files of the format, where they are one array: nothing waits for it
                ├─ build.files ─> files of the format, stretch by stretch, where it has several
                ├─ build.places ─> places.npy
                └─ build.index ─> <split>.index-*.part              frames of a stretch of rows
@@ -23,7 +23,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from tokmill.artifacts.manifest import FileEntry, Json, Receipt
-from tokmill.artifacts.step import Made, Step, Task, tables_of, usable_receipts
+from tokmill.artifacts.step import Made, Step, Task, Unawaited, tables_of, usable_receipts
 from tokmill.formats import index as row_index
 from tokmill.formats.ids import FilePart
 from tokmill.stages.build.beside import (
@@ -84,16 +84,22 @@ def perform_splits(
     done |= {receipt.fingerprint: receipt for receipt in receipts[: len(small)]}
     if large:
         planned = [_Planned(step, *own) for own in zip(large, receipts[len(small) :], strict=True)]
-        written = yield from _side_by_side([one.written() for one in planned])
+        # an array takes as long as the disk, and no index waits for it
+        arrays = [one.array() for one in planned if not one.is_in_parts]
+        written = yield from _side_by_side([one.written() for one in planned], arrays)
         joined = yield [one.joined(own) for one, own in zip(planned, written, strict=True)]
-        for one, first, last in zip(planned, written, joined, strict=True):
+        alone = iter(joined[: len(arrays)])
+        for one, own, last in zip(planned, written, joined[len(arrays) :], strict=True):
+            first = own if one.is_in_parts else [next(alone), *own]
             done[one.whole.fingerprint] = one.receipt([*first, last])
     return [done[whole.task.fingerprint] for whole in wholes]
 
 
-def _side_by_side(asked: Sequence[list[Task]]) -> Generator[list[Task], list[Receipt], list[list[Receipt]]]:
+def _side_by_side(
+    asked: Sequence[list[Task]], unawaited: Sequence[Task]
+) -> Generator[list[Task], list[Receipt], list[list[Receipt]]]:
     """The receipts of several lists of tasks that are done together."""
-    receipts = iter((yield [task for tasks in asked for task in tasks]))
+    receipts = iter((yield Unawaited(unawaited, [task for tasks in asked for task in tasks])))
     return [list(itertools.islice(receipts, len(tasks))) for tasks in asked]
 
 
@@ -114,17 +120,22 @@ class _Planned:
             is_in_parts=self._files is not None,
         )
 
+    @property
+    def is_in_parts(self) -> bool:
+        return self._files is not None
+
+    def array(self) -> Task:
+        """All files, where they are not in parts."""
+        return self._task("build.files", "files", stop_row=self._rows)
+
     def written(self) -> list[Task]:
-        """The longest first."""
-        if self._files is None:
-            found = [self._task("build.files", "files", stop_row=self._rows)]
-        else:
-            found = [
-                self._task(
-                    "build.files", f"files-{number:05d}", first_row=first, stop_row=stop, first_file=file
-                )
-                for number, (first, stop, file) in enumerate(_file_stretches(self._files))
-            ]
+        """What is joined later, and the places; the longest first."""
+        found = [
+            self._task("build.files", f"files-{number:05d}", first_row=first, stop_row=stop, first_file=file)
+            for number, (first, stop, file) in enumerate(
+                _file_stretches(self._files) if self.is_in_parts else ()
+            )
+        ]
         if self._options.pack.length:
             found.append(self._task("build.places", "places", stop_row=self._rows))
         return found + [

@@ -36,7 +36,7 @@ from tokmill.clean.examine import CleanOptions
 from tokmill.clean.rules import Rule, columns_of
 from tokmill.duplicates.sketches import SketchOptions
 from tokmill.kernels import hashing
-from tokmill.recipe import Dedup
+from tokmill.recipe.names import METHODS
 from tokmill.schema import DEDUP_EDITS, EDITS, one_piece, string_column
 from tokmill.storage.location import InputFile
 from tokmill.storage.tables import load_range, load_strings, load_table
@@ -303,7 +303,7 @@ def _entry_of(one: Considered, how: Json) -> str:
 _TEXT_ROLES = ("documents", "edits", *DEDUP_EDITS)
 
 # Tables that tell who goes, and for whom (schema.DROPS): named after the method, but for the two oldest.
-TABLES = {key: {"against": "contaminated", "exact": "matches"}.get(key, key) for key in Dedup.METHODS}
+TABLES = {key: {"against": "contaminated", "exact": "matches"}.get(key, key) for key in METHODS}
 
 Phase = Generator[list[Task], list[Receipt], list[Receipt]]
 Asked = TypeVar("Asked")

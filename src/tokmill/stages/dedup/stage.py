@@ -45,7 +45,7 @@ from tokmill.artifacts.step import (
     write_shard_table,
 )
 from tokmill.errors import DedupLimit, InputError
-from tokmill.recipe import Dedup
+from tokmill.recipe import names
 from tokmill.schema import DEDUP_EDITS, DROPS, VERDICTS, ledger_table
 from tokmill.stages.dedup.method import Considered, DedupOptions, DedupStep, Method, keep_of, rank_inputs
 from tokmill.stages.losses import by_source, find_losses
@@ -55,7 +55,7 @@ from tokmill.storage.tables import load_range, load_table
 _LOG = logging.getLogger("tokmill.duplicates")
 
 METHODS: tuple[Method[Any], ...] = tuple(
-    import_module(f"tokmill.stages.dedup.{key}").METHOD for key in Dedup.METHODS
+    import_module(f"tokmill.stages.dedup.{key}").METHOD for key in names.METHODS
 )
 
 _OF_A_SHARD = (*DEDUP_EDITS, *(method.table for method in METHODS if method.by_shard))
@@ -67,7 +67,7 @@ AllOptions = cast(
         # a method that recipes did not always have is not in the config where it is not asked for
         [
             (method.key, method.options | None, None)
-            if method.key in ("earlier", *Dedup.LATER)
+            if method.key in ("earlier", *names.LATER_METHODS)
             else (method.key, method.options | None)
             for method in METHODS
         ],

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
@@ -59,7 +59,6 @@ from tokmill.clean.examine import CleanOptions
 from tokmill.errors import InputError
 from tokmill.formats.index import write_ids
 from tokmill.kernels.characters import measure_text
-from tokmill.recipe import Hub
 from tokmill.schema import DOCUMENTS, KEYS, SELECTION, ledger_table, one_piece, string_column
 from tokmill.sources.readers import plugins_of
 from tokmill.sources.reading import Dropped, Reading
@@ -69,6 +68,9 @@ from tokmill.storage.location import InputFile
 from tokmill.storage.records import BadRecord, Span
 from tokmill.storage.tables import id_hashes, join_sequences, load_range, load_table, row_sequence
 from tokmill.storage.tree import Entry
+
+if TYPE_CHECKING:
+    from tokmill.recipe import Hub
 
 
 class LimitOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
