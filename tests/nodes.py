@@ -62,21 +62,37 @@ class Node(NamedTuple):
         return Path(f"/proc/{self.process.pid}/root{path}")
 
 
+def unshared_command(
+    name: str, command: list[str], *, preload: Path | None = None, seen: Path | None = None
+) -> list[str]:
+    """In namespaces of its own. `seen`: a directory below a private place that the node shares all the same,
+    with what its daemon is told."""
+    hidden = [
+        f"mkdir -p {shlex.quote(str(path))} && mount -t tmpfs tmpfs {shlex.quote(str(path))}"
+        for path in PRIVATE
+    ]
+    if seen is not None:
+        kept, whole = "/dev/shm/seen", shlex.quote(str(seen))
+        assert seen.is_relative_to("/tmp")
+        hidden = [
+            *(hidden[1], f"mkdir {kept}", f"mount --bind {whole} {kept}", hidden[0], hidden[2]),
+            *(f"mkdir -p {whole}", f"mount --bind {kept} {whole}", f"umount {kept}"),
+        ]
+    hide = " && ".join(hidden)
+    if preload is not None:
+        hide = f"exec 9< {shlex.quote(str(preload))} && {hide} && cat <&9 > /tmp/preload.so && exec 9<&-"
+        hide += " && export LD_PRELOAD=/tmp/preload.so"
+    script = f"{hide} && hostname {name} && cd /tmp && exec {shlex.join(command)}"
+    return ["unshare", "--mount", "--propagation", "private", "--uts", "sh", "-c", script]
+
+
 @contextlib.contextmanager
 def open_node(
     name: str, command: list[str], env: dict[str, str], preload: Path | None = None
 ) -> Iterator[Node]:
     """The command becomes the first process of the node; with a library that it loads first, where it is to
     be lied to."""
-    hide = " && ".join(
-        f"mkdir -p {shlex.quote(str(path))} && mount -t tmpfs tmpfs {shlex.quote(str(path))}"
-        for path in PRIVATE
-    )
-    if preload is not None:
-        hide = f"exec 9< {shlex.quote(str(preload))} && {hide} && cat <&9 > /tmp/preload.so && exec 9<&-"
-        hide += " && export LD_PRELOAD=/tmp/preload.so"
-    script = f"{hide} && hostname {name} && cd /tmp && exec {shlex.join(command)}"
-    unshared = ["unshare", "--mount", "--propagation", "private", "--uts", "sh", "-c", script]
+    unshared = unshared_command(name, command, preload=preload)
     whole = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]),

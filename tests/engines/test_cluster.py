@@ -60,6 +60,9 @@ class ThreadCluster:
     def workers(self) -> int:
         return self._workers
 
+    def traffic(self) -> dict[str, Any]:
+        return {}
+
     def close(self) -> None:
         self._threads.shutdown()
 

@@ -42,6 +42,7 @@ class Engine(Protocol):
     def workers(self) -> int: ...
     def submit(self, perform: Perform, tasks: Iterable[Task]) -> None: ...
     def collect(self) -> Done: ...  # the next that is done, in any order; waits for it
+    def traffic(self) -> Json: ...  # of workers with object stores, beside their tasks
     def close(self) -> None: ...
 
 
@@ -125,6 +126,7 @@ class Cluster(Protocol):
     def reply(self, handle: Any) -> bytes: ...  # raises WorkerLost
     def cancel(self, handles: Sequence[Any]) -> None: ...
     def workers(self) -> int: ...
+    def traffic(self) -> Json: ...
     def close(self) -> None: ...
 
 
@@ -162,6 +164,9 @@ class ClusterEngine:
                     self._on_restart(f"{loss.value}; its tasks run again")
             self._hand_out()  # who asked for this one may take its time before it asks for the next
             return self._done.popleft()
+
+    def traffic(self) -> Json:
+        return self._cluster.traffic()
 
     def close(self) -> None:
         self._stop()

@@ -18,7 +18,7 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from pathlib import Path
 from typing import Any
 
-from tokmill.artifacts.manifest import package_version
+from tokmill.artifacts.manifest import Json, package_version
 from tokmill.engines.cluster import CLUSTER_KILLER, ClusterEngine, Loss, WorkerLost
 from tokmill.engines.neighbours import require_listener, restored_environment, temp_directory
 from tokmill.engines.orders import carry_out, encode_question, read_reply, tasks_at_work
@@ -120,6 +120,9 @@ class DaskCluster:
             return int(sum(self._client.nthreads().values()))
         except (OSError, TimeoutError) as error:
             raise self._gone(error) from error
+
+    def traffic(self) -> Json:
+        return {}
 
     def close(self) -> None:
         self._undo.close()

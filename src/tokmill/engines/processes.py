@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tokmill.artifacts.manifest import Json
 from tokmill.engines.cluster import Loss, WorkerLost
 from tokmill.engines.forking import Server, Started, can_fork, start_python, start_server, take_server
 from tokmill.engines.worker import LENGTH, PID, REPLY, WORD
@@ -110,6 +111,9 @@ class Processes:
 
     def workers(self) -> int:
         return self._most
+
+    def traffic(self) -> Json:
+        return {}
 
     def submit(self, order: bytes) -> Handle:
         while True:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokmill.artifacts.manifest import package_version
+from tokmill.artifacts.manifest import Json, package_version
 from tokmill.engines.cluster import CLUSTER_KILLER, ClusterEngine, Loss, WorkerLost
 from tokmill.engines.neighbours import require_listener, restored_environment, temp_directory
 from tokmill.engines.orders import carry_out, encode_question, read_reply
@@ -111,6 +111,9 @@ class RayCluster:
             return int(self._ray.cluster_resources().get("CPU", 0))
         except self._ray.exceptions.RayError as error:
             raise _unusable("the cluster", error) from error
+
+    def traffic(self) -> Json:
+        return {}
 
     def close(self) -> None:
         self._undo.close()

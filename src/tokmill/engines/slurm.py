@@ -1,10 +1,10 @@
-"""Tasks by Slurm jobs, on nodes that share a disk with the driver.
+"""Tasks by Slurm jobs, on nodes that share a disk with the driver, or an object store.
 
     tasks wait ─> more jobs (`slurm_fleet`): as many as there are tasks, `--workers` processes at most
     a job says hello ─> one order to each of its processes that is free ─> reply, and the next order
     nothing to do ─> jobs end by themselves
 
-    <out>/.slurm/<run>/        orders and replies (`mailbox`); removed with the run
+    <out>/.slurm/<run>/        orders and replies (`mailbox`); removed with the run. Or in a store
     <out>/.slurm/logs/         123_4.log of each job: a line for every task that begins and ends; kept where
                                something went wrong
     <out>/.slurm/now.json      jobs and tasks, for `tokmill status`
@@ -30,29 +30,36 @@ from typing import NoReturn
 
 import msgspec
 
+from tokmill.artifacts.manifest import Json
 from tokmill.engines.cluster import ClusterEngine, Loss, WorkerLost
 from tokmill.engines.mailbox import (
     Answer,
+    Box,
     Bye,
+    Found,
     FromJob,
     Garbled,
+    Gone,
     Hello,
     Leaving,
+    Logged,
     Lost,
     Order,
     Returned,
+    ToJob,
     Word,
-    append,
 )
 from tokmill.engines.processes import Prepare
 from tokmill.engines.slurm_fleet import Fleet, FleetJob
 from tokmill.engines.slurm_options import Pool, Pools
 from tokmill.engines.slurm_state import AtWork, write_state
+from tokmill.errors import TokmillError
+from tokmill.storage.location import ObjectUrl
+from tokmill.storage.traffic import Traffic
 
 DEFAULT_WORKERS = 64
 # Between looks for replies: short after the last one, then longer, for a disk that all jobs share.
 _NAPS = (0.002, 0.25)
-_PENDING_NAP = 0.01  # for each job that has not begun: a thousand of them are looked at every ten seconds
 _STATE_SECONDS = 2.0
 # A task is begun where what the longest took fits in what is left of the job, and a little more.
 _TIME_FACTOR = 1.2
@@ -73,10 +80,12 @@ def open_slurm(
     worker_bytes: int,
     say: Callable[[str], None],
     prepare: Prepare | None,
+    url: ObjectUrl | None = None,
 ) -> ClusterEngine:
-    """`workers`: the most processes at once. `directory`: of the run, on a disk that every node has."""
+    """`workers`: the most processes at once. `directory`: of the run, on a disk that every node has, unless
+    there is a `url` for what driver and jobs say to each other."""
     most = workers or DEFAULT_WORKERS
-    return ClusterEngine(SlurmCluster(directory, most, pools, worker_bytes, say, prepare), most, say)
+    return ClusterEngine(SlurmCluster(directory, most, pools, worker_bytes, say, prepare, url), most, say)
 
 
 class _TaskName(msgspec.Struct, frozen=True):
@@ -119,8 +128,10 @@ class SlurmCluster:
         worker_bytes: int,
         say: Callable[[str], None],
         prepare: Prepare | None,
+        url: ObjectUrl | None = None,
     ) -> None:
         self._most, self._pools, self._say = most, pools, say
+        self._traffic = Traffic()  # of jobs with the store, beside their tasks
         self._given: dict[int, _Given] = {}
         self._of_job: dict[FleetJob, set[int]] = {}  # what each is at
         self._handed_in: dict[FleetJob, int] = {}
@@ -131,7 +142,7 @@ class SlurmCluster:
         self._garbled: set[FleetJob] = set()
         with contextlib.ExitStack() as undo:
             undo.enter_context(_ending_on_sigterm())
-            self._fleet = Fleet(directory, worker_bytes, prepare, say, self._read)
+            self._fleet = Fleet(directory, worker_bytes, prepare, say, self._look, url)
             undo.callback(self._fleet.close)
             self._undo = undo.pop_all()
         self.name = f"slurm {self._fleet.version}"
@@ -184,6 +195,9 @@ class SlurmCluster:
     def workers(self) -> int:
         return self._most
 
+    def traffic(self) -> Json:
+        return self._traffic.as_json()
+
     def close(self) -> None:
         self._undo.close()
 
@@ -193,28 +207,31 @@ class SlurmCluster:
         now = time.monotonic()
         is_time = now >= self._pending_at
         if is_time:
-            self._pending_at = now + _PENDING_NAP * sum(job.is_pending() for job in self._fleet.jobs)
-        heard = [self._read(job) for job in self._fleet.jobs if is_time or not job.is_pending()]
+            pending = sum(job.is_pending() for job in self._fleet.jobs)
+            self._pending_at = now + self._fleet.spool.pending_nap * pending
+        return self._look([job for job in self._fleet.jobs if is_time or not job.is_pending()])
+
+    def _look(self, jobs: Sequence[FleetJob]) -> bool:
+        """As far as it is time to."""
+        read = [job for job in jobs if job not in self._garbled]
+        found = self._fleet.spool.look([job.mailbox.replies for job in read])
+        heard = [self._take_in(job, messages) for job, messages in zip(read, found, strict=True)]
         return any(heard)
 
-    def _read(self, job: FleetJob) -> bool:
-        if job in self._garbled:
-            return False
-        try:
-            messages = job.replies.read()
-        except OSError:
-            return False  # the disk may be back in a moment; else the job is silent for too long
-        except Garbled as error:
-            self._say(f"{job}: {error}")
+    def _take_in(self, job: FleetJob, found: Found[FromJob]) -> bool:
+        if isinstance(found, Garbled):
+            self._say(f"{job}: {found}")
             self._garbled.add(job)
             self._fleet.end([job])
             self._bury(job, "CANCELLED")
             return True
-        if messages:
+        if isinstance(found, Exception):
+            return False  # the disk may be back in a moment; else the job is silent for too long
+        if found:
             job.heard_at = time.monotonic()
-        for message in messages:
+        for message in found:
             self._hear(job, message)
-        return bool(messages)
+        return bool(found)
 
     def _hear(self, job: FleetJob, message: FromJob) -> None:
         match message:
@@ -225,7 +242,10 @@ class SlurmCluster:
             case Word():
                 extra = {} if message.counted is None else {"counted": tuple(message.counted)}
                 logging.getLogger(message.logger).log(message.level, "%s", message.message, extra=extra)
+            case Logged():
+                self._fleet.write_log(job, message.text)
             case Answer():
+                self._traffic.merge(message.traffic)
                 given = self._take_from(job, message.number)
                 if given is not None:
                     given.reply = bytes(message.reply)
@@ -278,7 +298,11 @@ class SlurmCluster:
             self._waiting[given.pool].appendleft(number)
 
     def _bury(self, job: FleetJob, state: str) -> None:
-        self._read(job)
+        if job not in self._garbled:
+            try:
+                self._take_in(job, job.mailbox.replies.read())
+            except (Garbled, Gone, TokmillError) as error:
+                self._say(f"the last replies of {job} cannot be read ({error})")
         for number in list(self._of_job.get(job, ())):
             self._lose(job, number, _LOSSES.get(state, Loss.NODE))
         self._forget(job)
@@ -301,6 +325,7 @@ class SlurmCluster:
 
     def _hand_out(self) -> None:
         now = time.monotonic()
+        letters: list[tuple[Box[ToJob], list[ToJob]]] = []
         for job in list(self._of_job):
             waiting, free = self._waiting[job.pool], self._free(job)
             if not waiting or not free:
@@ -315,7 +340,9 @@ class SlurmCluster:
                 waiting.remove(number)
                 self._given[number].job, self._given[number].begun_at = job, now
             orders = [Order(number, msgspec.Raw(self._given[number].order)) for number in numbers]
-            append(job.mailbox.orders, orders)
+            letters.append((job.mailbox.orders, [*orders]))
+            job.mailbox.replies.hurry()
+        self._fleet.spool.send(letters)
 
     def _has_time(self, job: FleetJob, number: int, now: float) -> bool:
         """One that has done nothing yet has all the time there is."""

@@ -58,7 +58,7 @@ from tokmill.storage.location import InputFile
 from tokmill.storage.traffic import Traffic
 
 # In the environment of manifests, and what is no step.
-TRAFFIC, DRIVER, HASHING = "traffic", "driver", "hashing of sources"
+TRAFFIC, DRIVER, HASHING, JOBS = "traffic", "driver", "hashing of sources", "mailboxes of jobs"
 
 # Read of steps that are up to date before they are relied on: a fifth of a second. `verify` reads all.
 SAMPLED_BYTES = 256 << 20
@@ -316,6 +316,7 @@ class Session:
                 self._progress.say,
                 prepare_for(self._planned),
                 self._out,
+                self._stored.spool if self._stored is not None else None,
             )
         return self._engine
 
@@ -330,6 +331,8 @@ class Session:
         traffic = {name: told for name in self._traffic if (told := self._traffic_of(name))}
         if self._stored is not None:
             traffic[DRIVER] = self._stored.traffic.as_json()
+        if self._engine is not None and (told := self._engine.traffic()):
+            traffic[JOBS] = told
         return {
             **self.describe(),
             **({TIMELINE: timeline} if timeline is not None else {}),
