@@ -65,19 +65,16 @@ class Node(NamedTuple):
 def unshared_command(
     name: str, command: list[str], *, preload: Path | None = None, seen: Path | None = None
 ) -> list[str]:
-    """In namespaces of its own. `seen`: a directory below a private place that the node shares all the same,
-    with what its daemon is told."""
+    """In namespaces of its own. `seen`: a directory that the node shares all the same, though it is below a
+    private place."""
     hidden = [
         f"mkdir -p {shlex.quote(str(path))} && mount -t tmpfs tmpfs {shlex.quote(str(path))}"
         for path in PRIVATE
     ]
     if seen is not None:
-        kept, whole = "/dev/shm/seen", shlex.quote(str(seen))
-        assert seen.is_relative_to("/tmp")
-        hidden = [
-            *(hidden[1], f"mkdir {kept}", f"mount --bind {whole} {kept}", hidden[0], hidden[2]),
-            *(f"mkdir -p {whole}", f"mount --bind {kept} {whole}", f"umount {kept}"),
-        ]
+        whole = shlex.quote(str(seen))
+        hidden.insert(0, f"mount --bind {whole} /mnt")
+        hidden += [f"mkdir -p {whole}", f"mount --bind /mnt {whole}", "umount /mnt"]
     hide = " && ".join(hidden)
     if preload is not None:
         hide = f"exec 9< {shlex.quote(str(preload))} && {hide} && cat <&9 > /tmp/preload.so && exec 9<&-"
@@ -88,11 +85,16 @@ def unshared_command(
 
 @contextlib.contextmanager
 def open_node(
-    name: str, command: list[str], env: dict[str, str], preload: Path | None = None
+    name: str,
+    command: list[str],
+    env: dict[str, str],
+    preload: Path | None = None,
+    *,
+    shared: Path | None = None,
 ) -> Iterator[Node]:
     """The command becomes the first process of the node; with a library that it loads first, where it is to
-    be lied to."""
-    unshared = unshared_command(name, command, preload=preload)
+    be lied to. `shared`: a directory that it sees as the driver does, as on a disk of the network."""
+    unshared = unshared_command(name, command, preload=preload, seen=shared)
     whole = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]),
@@ -133,7 +135,7 @@ class Cluster(NamedTuple):
 
 @contextlib.contextmanager
 def open_dask_nodes(
-    count: int, env: dict[str, str], preloads: Sequence[Path | None] = ()
+    count: int, env: dict[str, str], preloads: Sequence[Path | None] = (), *, shared: Path | None = None
 ) -> Iterator[Cluster]:
     """A scheduler, and nodes with one worker each that are up."""
     distributed = pytest.importorskip("distributed")
@@ -157,7 +159,7 @@ def open_dask_nodes(
         await_port(started, port)
         loaded = [*preloads, *[None] * (count - len(preloads))]
         nodes = [
-            stack.enter_context(open_node(f"node-{n}", worker, env, preload))
+            stack.enter_context(open_node(f"node-{n}", worker, env, preload, shared=shared))
             for n, preload in enumerate(loaded)
         ]
         with distributed.Client(address, set_as_default=False) as client:
@@ -166,7 +168,9 @@ def open_dask_nodes(
 
 
 @contextlib.contextmanager
-def open_ray_nodes(count: int, env: dict[str, str], directory: Path) -> Iterator[Cluster]:
+def open_ray_nodes(
+    count: int, env: dict[str, str], directory: Path, *, shared: Path | None = None
+) -> Iterator[Cluster]:
     """A head without CPUs where the driver is, and nodes with one each, at the address that Ray gives this
     machine."""
     services = pytest.importorskip("ray._private.services")
@@ -191,7 +195,8 @@ def open_ray_nodes(count: int, env: dict[str, str], directory: Path) -> Iterator
         nodes = []
         for number in range(count):
             command = [*start, *few, "--address", f"{host}:{port}", "--num-cpus", "1"]
-            nodes.append(stack.enter_context(open_node(f"node-{number}", command, {**quiet, **env})))
+            node = open_node(f"node-{number}", command, {**quiet, **env}, shared=shared)
+            nodes.append(stack.enter_context(node))
         _await_cpus(f"{host}:{port}", count, quiet)
         yield Cluster(f"{host}:{port}", nodes)
 
