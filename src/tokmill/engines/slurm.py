@@ -31,7 +31,7 @@ from typing import NoReturn
 import msgspec
 
 from tokmill.artifacts.manifest import Json
-from tokmill.engines.cluster import ClusterEngine, Loss, WorkerLost
+from tokmill.engines.cluster import MAX_PREEMPTIONS, ClusterEngine, Loss, WorkerLost
 from tokmill.engines.mailbox import (
     Answer,
     Box,
@@ -109,6 +109,9 @@ class _Given:
         self.order, self.function, self.pool = order, function, pool
         self.name = f"{function} {key}"
         self.job: FleetJob | None = None  # that has it
+        self.avoided = ""  # the node of another attempt
+        self.returned = 0  # times, by jobs that were told to end by others
+        self.is_discarded = False
         self.begun_at = 0.0
         self.reply: bytes | None = None
         self.lost: WorkerLost | None = None
@@ -119,6 +122,7 @@ class _Given:
 
 class SlurmCluster:
     max_deaths = 3
+    has_nodes = True
 
     def __init__(
         self,
@@ -151,16 +155,36 @@ class SlurmCluster:
             f"read the logs of its jobs below {self._fleet.home}; give jobs more memory (`--slurm mem=…`)"
         )
 
-    def submit(self, order: bytes) -> int:
+    def submit(self, order: bytes, needed_bytes: int = 0) -> int:
+        return self._submit(order)
+
+    def submit_elsewhere(self, order: bytes, handle: int) -> int | None:
+        """It waits for a job on another node."""
+        job = self._given[handle].job
+        return self._submit(order, job.node) if job is not None and job.node else None
+
+    def discard(self, handle: int) -> None:
+        """Its job is told to end, and what else it has comes back."""
+        given = self._given[handle]
+        given.is_discarded = True
+        if handle in self._waiting[given.pool]:
+            self._waiting[given.pool].remove(handle)
+            given.lost = WorkerLost(Loss.NODE)
+        elif given.job is not None:
+            self._fleet.break_off([given.job])
+
+    def _submit(self, order: bytes, avoided: str = "") -> int:
         task = msgspec.json.decode(order, type=_Named).task
         self._count += 1
         given = _Given(order, task.function, task.key, self._pools.of(task.function))
+        given.avoided = avoided
         self._given[self._count] = given
         self._waiting[given.pool].append(self._count)
         return self._count
 
-    def wait(self, handles: Sequence[int]) -> Sequence[int]:
+    def wait(self, handles: Sequence[int], seconds: float | None = None) -> Sequence[int]:
         nap = _NAPS[0]
+        until = None if seconds is None else time.monotonic() + seconds
         while True:
             has_news = self._read_replies()
             for job, state in self._fleet.look():
@@ -169,7 +193,7 @@ class SlurmCluster:
             self._ask_for_jobs()
             self._write_state()
             over = [handle for handle in handles if self._given[handle].is_over()]
-            if over:
+            if over or (until is not None and time.monotonic() >= until):
                 return over
             nap = _NAPS[0] if has_news else min(nap * 1.5, _NAPS[1])
             time.sleep(nap)
@@ -257,8 +281,13 @@ class SlurmCluster:
             case Returned():
                 is_late = job.ends_at is not None and time.monotonic() > job.ends_at - _LATE_SECONDS
                 for number in message.numbers:
+                    given = self._given.get(number)
+                    if given is not None and not job.is_leaving:
+                        given.returned += 1
                     if is_late:
                         self._lose(job, number, Loss.TIME)
+                    elif given is not None and given.returned >= MAX_PREEMPTIONS:
+                        self._lose(job, number, Loss.PREEMPTED)
                     else:
                         self._put_back(job, number)
             case Leaving():
@@ -285,7 +314,9 @@ class SlurmCluster:
 
     def _lose(self, job: FleetJob, number: int, loss: Loss) -> None:
         given = self._take_from(job, number)
-        if given is not None:
+        if given is not None and given.is_discarded:
+            given.lost = WorkerLost(loss)
+        elif given is not None:
             self._fleet.has_trouble = True
             self._say(f"{given.name} was lost with {job}; its log: {self._fleet.log_of(job)}")
             given.lost = WorkerLost(loss)
@@ -293,8 +324,12 @@ class SlurmCluster:
     def _put_back(self, job: FleetJob, number: int) -> None:
         self._of_job.get(job, set()).discard(number)
         given = self._given.get(number)
-        if given is not None:
-            given.job = None
+        if given is None:
+            return
+        given.job = None
+        if given.is_discarded:
+            given.lost = WorkerLost(Loss.NODE)
+        else:
             self._waiting[given.pool].appendleft(number)
 
     def _bury(self, job: FleetJob, state: str) -> None:
@@ -330,9 +365,10 @@ class SlurmCluster:
             waiting, free = self._waiting[job.pool], self._free(job)
             if not waiting or not free:
                 continue
-            numbers = [number for number in waiting if self._has_time(job, number, now)][:free]
+            may = [number for number in waiting if self._given[number].avoided != job.node]
+            numbers = [number for number in may if self._has_time(job, number, now)][:free]
             if not numbers:
-                if not self._of_job[job]:
+                if may and not self._of_job[job]:
                     self._fleet.tell_to_end([job])
                 continue
             self._of_job[job].update(numbers)
@@ -355,12 +391,16 @@ class SlurmCluster:
             if not waiting:
                 continue
             own = [job for job in self._fleet.jobs if job.pool == pool and not job.is_leaving]
-            lacking = len(waiting) - sum(self._free(job) if job in self._of_job else pool.cpus for job in own)
+            free = {job: self._free(job) if job in self._of_job else pool.cpus for job in own}
+            avoided = {self._given[number].avoided for number in waiting} - {""}
+            away = sum(self._given[number].avoided != "" for number in waiting)
+            elsewhere = sum(left for job, left in free.items() if job.node not in avoided)
+            lacking = max(len(waiting) - sum(free.values()), away - elsewhere)
             used = sum(job.pool.cpus for job in self._fleet.jobs if not job.is_leaving)
             room = max((self._most - used) // pool.cpus, 0 if self._fleet.jobs else 1)
             wanted = min(-(-lacking // pool.cpus), room)
             if wanted > 0:
-                self._fleet.submit(pool, wanted)
+                self._fleet.submit(pool, wanted, avoided)
             elif lacking > 0 and not own:  # others have all the room: those that have nothing to do leave
                 idle = [job for job in self._fleet.jobs if not self._of_job.get(job)]
                 self._fleet.tell_to_end([job for job in idle if not self._waiting[job.pool]])

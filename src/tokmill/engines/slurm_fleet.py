@@ -16,7 +16,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import msgspec
@@ -270,8 +270,9 @@ class Fleet:
 
     # --- more jobs ---
 
-    def submit(self, pool: Pool, wanted: int) -> None:
-        """So many, or as many as Slurm takes at once; none if some were asked for just now."""
+    def submit(self, pool: Pool, wanted: int, avoided: Collection[str] = ()) -> None:
+        """So many, or as many as Slurm takes at once, not on nodes to be `avoided`; none if some were asked
+        for just now."""
         if time.monotonic() < self._submit_at:
             return
         self._submit_at = time.monotonic() + _SUBMIT_SECONDS
@@ -279,7 +280,7 @@ class Fleet:
         while size:
             batch = self._make_batch(pool, size)
             try:
-                slurm_jobs.submit(self._script(pool), self._arguments(batch))
+                slurm_jobs.submit(self._script(pool), self._arguments(batch, avoided))
             except Unreachable as error:
                 # The controller may have it all the same: its jobs are known by their names.
                 self._be_patient(str(error))
@@ -323,13 +324,14 @@ class Fleet:
         variables = " ".join(f"{name}={value}" for name, value in ONE_THREAD.items())
         return f"#!/bin/bash\n{pool.setup}\nexport {variables}\nexec {shlex.join(command)}\n"
 
-    def _arguments(self, batch: Batch) -> list[str]:
+    def _arguments(self, batch: Batch, avoided: Collection[str] = ()) -> list[str]:
         own = batch.pool.arguments(self._worker_bytes)
         bad = (
             {node for node, times in self._stillborn.items() if times >= _BAD_NODE} - self._good_nodes - {""}
         )
-        if bad and self._good_nodes and not any(argument.startswith("--exclude") for argument in own):
-            own.append(f"--exclude={','.join(sorted(bad))}")
+        excluded = {*(bad if self._good_nodes else ()), *avoided}
+        if excluded and not any(argument.startswith("--exclude") for argument in own):
+            own.append(f"--exclude={','.join(sorted(excluded))}")
         if self.spool.carries_logs:
             where = ["--chdir=/", f"--output={_node_log(batch.name)}"]
         else:
@@ -350,6 +352,12 @@ class Fleet:
             job.is_leaving = True
             job.mailbox.replies.hurry()
         self.spool.send([(job.mailbox.orders, [End()]) for job in told])
+
+    def break_off(self, jobs: Sequence[FleetJob]) -> None:
+        """They are told, and cancelled; nobody waits for them."""
+        with contextlib.suppress(TokmillError):
+            self.tell_to_end(jobs)
+        self._cancel(jobs)
 
     def end(self, jobs: Sequence[FleetJob]) -> None:
         """They are told, those that have not begun are cancelled, and after a while all of them. It is over

@@ -60,6 +60,8 @@ from tokmill.storage.traffic import Traffic
 # In the environment of manifests, and what is no step.
 TRAFFIC, DRIVER, HASHING, JOBS = "traffic", "driver", "hashing of sources", "mailboxes of jobs"
 
+PEAK = "peak_bytes"  # the most memory that a worker took for a task of a step
+
 # Read of steps that are up to date before they are relied on: a fifth of a second. `verify` reads all.
 SAMPLED_BYTES = 256 << 20
 
@@ -92,6 +94,8 @@ class Session:
         # A file that goes, and a directory that is synced, take a disk's time: no step waits for that.
         self._sweeper = ThreadPoolExecutor(1, thread_name_prefix="sweep")
         self._sweeping: list[Future[None]] = []
+        self._unswept: list[Artifact] = []  # a second attempt of a task may still write there
+        self._peaks: dict[str, int] = {}  # memory of a worker, by step
         self._closing: Future[None] | None = None
         self._planned: list[Step] = []
         self._receipts_before: dict[
@@ -163,6 +167,8 @@ class Session:
                 done = self._open_engine().collect()
                 conducted = at_work[done.task.directory]
                 self._traffic.setdefault(conducted.step.name, Traffic()).merge(done.traffic)
+                name = conducted.step.name
+                self._peaks[name] = max(self._peaks.get(name, 0), done.peak_bytes)
                 if self._stored is not None:
                     self._stored.hold(done.task, done.receipt, done.node)
                 self._progress.finish_task(conducted.step.name)
@@ -175,6 +181,7 @@ class Session:
                         del at_work[conducted.directory]
                         artifacts[name], has_news = self._conclude(conducted, outcome), True
 
+        self._settle()
         if not leaves_sweeping:
             self.finish_sweeping()
 
@@ -289,6 +296,7 @@ class Session:
             **self.describe(),
             "seconds": round(seconds, 3),
             "cpu_seconds": round(conducted.cpu_seconds, 3),
+            **({PEAK: peak} if (peak := self._peaks.get(step.name)) else {}),
             **({TRAFFIC: traffic} if (traffic := self._traffic_of(step.name)) else {}),
             **own,
         }
@@ -304,9 +312,19 @@ class Session:
             environment=environment,
         )
         artifact = finish(step.directory, manifest)
-        self._sweeping.append(self._sweeper.submit(sweep, artifact))
+        if self._engine is not None and str(step.directory) in self._engine.unsettled():
+            self._unswept.append(artifact)
+        else:
+            self._sweeping.append(self._sweeper.submit(sweep, artifact))
         self._progress.finish_step(step.name, seconds, outcome.counts)
         return artifact
+
+    def _settle(self) -> None:
+        """Nothing of a task that was begun twice can write any more: what it left goes."""
+        if self._engine is not None:
+            self._engine.settle()
+        while self._unswept:
+            self._sweeping.append(self._sweeper.submit(sweep, self._unswept.pop()))
 
     def _open_engine(self) -> Engine:
         if self._engine is None:

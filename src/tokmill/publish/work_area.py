@@ -103,6 +103,7 @@ class WorkArea:
                 continue  # removed just now
             first = _decoded(found)
             if first is not None and self.has_files(first.receipt.files):
+                _check_same(first, mine)
                 return first
             etag = found.etag
             if patiently(lambda etag=etag: self._store.replace(key, data, etag)) is not None:  # type: ignore[misc]
@@ -150,6 +151,21 @@ def _decoded(found: Loaded) -> Note | None:
     with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
         return msgspec.json.decode(found.data, type=Note)
     return None
+
+
+def _check_same(first: Note, second: Note) -> None:
+    """Two attempts of one task have made the same, or one of their nodes is broken."""
+    made = [
+        ([(file.path, file.content_sha256) for file in note.receipt.files], note.receipt.counts)
+        for note in (first, second)
+    ]
+    if made[0] != made[1]:
+        raise CorruptFile(
+            f"two nodes, {first.node} and {second.node}, made different bytes of one task",
+            where=f"task {first.receipt.key}",
+            next="look at the memory and the disks of both; run without the one that is broken, into another "
+            "URL or after `work/` below this one was deleted",
+        )
 
 
 def _read_proven(path: Path, file: StoredFile) -> Iterator[bytes]:
