@@ -62,21 +62,39 @@ class Node(NamedTuple):
         return Path(f"/proc/{self.process.pid}/root{path}")
 
 
-@contextlib.contextmanager
-def open_node(
-    name: str, command: list[str], env: dict[str, str], preload: Path | None = None
-) -> Iterator[Node]:
-    """The command becomes the first process of the node; with a library that it loads first, where it is to
-    be lied to."""
-    hide = " && ".join(
+def unshared_command(
+    name: str, command: list[str], *, preload: Path | None = None, seen: Path | None = None
+) -> list[str]:
+    """In namespaces of its own. `seen`: a directory that the node shares all the same, though it is below a
+    private place."""
+    hidden = [
         f"mkdir -p {shlex.quote(str(path))} && mount -t tmpfs tmpfs {shlex.quote(str(path))}"
         for path in PRIVATE
-    )
+    ]
+    if seen is not None:
+        whole = shlex.quote(str(seen))
+        hidden.insert(0, f"mount --bind {whole} /mnt")
+        hidden += [f"mkdir -p {whole}", f"mount --bind /mnt {whole}", "umount /mnt"]
+    hide = " && ".join(hidden)
     if preload is not None:
         hide = f"exec 9< {shlex.quote(str(preload))} && {hide} && cat <&9 > /tmp/preload.so && exec 9<&-"
         hide += " && export LD_PRELOAD=/tmp/preload.so"
     script = f"{hide} && hostname {name} && cd /tmp && exec {shlex.join(command)}"
-    unshared = ["unshare", "--mount", "--propagation", "private", "--uts", "sh", "-c", script]
+    return ["unshare", "--mount", "--propagation", "private", "--uts", "sh", "-c", script]
+
+
+@contextlib.contextmanager
+def open_node(
+    name: str,
+    command: list[str],
+    env: dict[str, str],
+    preload: Path | None = None,
+    *,
+    shared: Path | None = None,
+) -> Iterator[Node]:
+    """The command becomes the first process of the node; with a library that it loads first, where it is to
+    be lied to. `shared`: a directory that it sees as the driver does, as on a disk of the network."""
+    unshared = unshared_command(name, command, preload=preload, seen=shared)
     whole = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]),
@@ -117,7 +135,7 @@ class Cluster(NamedTuple):
 
 @contextlib.contextmanager
 def open_dask_nodes(
-    count: int, env: dict[str, str], preloads: Sequence[Path | None] = ()
+    count: int, env: dict[str, str], preloads: Sequence[Path | None] = (), *, shared: Path | None = None
 ) -> Iterator[Cluster]:
     """A scheduler, and nodes with one worker each that are up."""
     distributed = pytest.importorskip("distributed")
@@ -141,7 +159,7 @@ def open_dask_nodes(
         await_port(started, port)
         loaded = [*preloads, *[None] * (count - len(preloads))]
         nodes = [
-            stack.enter_context(open_node(f"node-{n}", worker, env, preload))
+            stack.enter_context(open_node(f"node-{n}", worker, env, preload, shared=shared))
             for n, preload in enumerate(loaded)
         ]
         with distributed.Client(address, set_as_default=False) as client:
@@ -150,7 +168,9 @@ def open_dask_nodes(
 
 
 @contextlib.contextmanager
-def open_ray_nodes(count: int, env: dict[str, str], directory: Path) -> Iterator[Cluster]:
+def open_ray_nodes(
+    count: int, env: dict[str, str], directory: Path, *, shared: Path | None = None
+) -> Iterator[Cluster]:
     """A head without CPUs where the driver is, and nodes with one each, at the address that Ray gives this
     machine."""
     services = pytest.importorskip("ray._private.services")
@@ -175,7 +195,8 @@ def open_ray_nodes(count: int, env: dict[str, str], directory: Path) -> Iterator
         nodes = []
         for number in range(count):
             command = [*start, *few, "--address", f"{host}:{port}", "--num-cpus", "1"]
-            nodes.append(stack.enter_context(open_node(f"node-{number}", command, {**quiet, **env})))
+            node = open_node(f"node-{number}", command, {**quiet, **env}, shared=shared)
+            nodes.append(stack.enter_context(node))
         _await_cpus(f"{host}:{port}", count, quiet)
         yield Cluster(f"{host}:{port}", nodes)
 

@@ -2,7 +2,9 @@
 
     with slurm_nodes(3) as slurm: ...        SLURM_CONF is set meanwhile; skips where Slurm is not installed
 
-Nodes can be killed with all that runs on them, and started again; so can the controller.
+Nodes with `shares_disk=False` are in mount namespaces of their own (`nodes`): of the places where tests write
+they see the directory of Slurm's daemons, and no other. Nodes can be killed with all that runs on them, and
+started again; so can the controller.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+from nodes import Node, require_namespaces, unshared_command
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "squeue", "scancel", "scontrol")
 PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
@@ -67,8 +71,9 @@ NODE = (
 
 
 class SlurmNodes:
-    def __init__(self, directory: Path, count: int, max_array_size: int) -> None:
+    def __init__(self, directory: Path, count: int, max_array_size: int, shares_disk: bool) -> None:
         self.directory = directory
+        self._shares_disk = shares_disk
         self.config = directory / "slurm.conf"
         self.names = [f"n{number}" for number in range(1, count + 1)]
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
@@ -144,7 +149,14 @@ class SlurmNodes:
         self._end("controller", signal.SIGKILL)
 
     def start_node(self, name: str) -> None:
-        self._start(name, ["slurmd", "-D", "-N", name])
+        command = ["slurmd", "-D", "-N", name]
+        if not self._shares_disk:
+            command = unshared_command(name, command, seen=self.directory)
+        self._start(name, command)
+
+    def node(self, name: str) -> Node:
+        """To be looked into."""
+        return Node(name, self._daemons[name])
 
     def kill_node(self, name: str) -> None:
         """As when the power goes: slurmd, the stepds, the jobs."""
@@ -182,14 +194,18 @@ class SlurmNodes:
 
 
 @contextlib.contextmanager
-def slurm_nodes(count: int = 2, *, max_array_size: int = 1001) -> Iterator[SlurmNodes]:
+def slurm_nodes(
+    count: int = 2, *, max_array_size: int = 1001, shares_disk: bool = True
+) -> Iterator[SlurmNodes]:
     missing = [program for program in PROGRAMS if shutil.which(program, path=PATH) is None]
     if missing:
         pytest.skip(f"Slurm is not installed: no {', '.join(missing)}")
+    if not shares_disk:
+        require_namespaces()
     # Short, for sockets; and munge wants a directory that everybody may enter.
     with tempfile.TemporaryDirectory(prefix="tms-", dir="/tmp", ignore_cleanup_errors=True) as directory:
         Path(directory).chmod(0o755)
-        slurm = SlurmNodes(Path(directory), count, max_array_size)
+        slurm = SlurmNodes(Path(directory), count, max_array_size, shares_disk)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("SLURM_CONF", str(slurm.config))
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -33,6 +34,13 @@ def perform(task: Task) -> Receipt:
         os.kill(os.getpid(), signal.SIGKILL)
     if task.config.get("is_interrupted"):
         os.kill(os.getpid(), signal.SIGINT)
+    if "slow_once" in task.config:  # the first attempt, wherever that is
+        marker = Path(task.config["slow_once"])
+        with contextlib.suppress(FileExistsError):
+            marker.touch(exist_ok=False)
+            time.sleep(task.config["slow_seconds"])
+            return task.receipt([], {"done": task.config.get("first", 1)}, None)
+        return task.receipt([], {"done": 1}, None)
     if "warns" in task.config:
         logging.getLogger("tokmill.test").warning("%s is odd", task.config["warns"])
     if "announces" in task.config:

@@ -23,6 +23,7 @@ class ThreadCluster:
     name = "threads"
     max_deaths = 3
     killer = "look for who kills threads"
+    has_nodes = False
 
     def __init__(self, workers: int, losses: dict[str, list[Loss]], *, is_blame_shared: bool = False) -> None:
         self.is_blame_shared = is_blame_shared
@@ -34,7 +35,13 @@ class ThreadCluster:
         self._keys: dict[Future[bytes], str] = {}
         self._open = 0
 
-    def submit(self, order: bytes) -> Future[bytes]:
+    def submit_elsewhere(self, order: bytes, handle: Future[bytes]) -> Future[bytes] | None:
+        return None
+
+    def discard(self, handle: Future[bytes]) -> None:
+        pass
+
+    def submit(self, order: bytes, needed_bytes: int = 0) -> Future[bytes]:
         given = msgspec.json.decode(order, type=Order).task
         assert given is not None
         future = self._threads.submit(carry_out, order)
@@ -43,8 +50,8 @@ class ThreadCluster:
         self.in_flight.append(self._open)
         return future
 
-    def wait(self, handles: Sequence[Future[bytes]]) -> Sequence[Future[bytes]]:
-        done, _ = wait(handles, return_when=FIRST_COMPLETED)
+    def wait(self, handles: Sequence[Future[bytes]], seconds: float | None = None) -> Sequence[Future[bytes]]:
+        done, _ = wait(handles, seconds, FIRST_COMPLETED)
         return [handle for handle in handles if handle in done]
 
     def reply(self, handle: Future[bytes]) -> bytes:
@@ -59,6 +66,9 @@ class ThreadCluster:
 
     def workers(self) -> int:
         return self._workers
+
+    def traffic(self) -> dict[str, Any]:
+        return {}
 
     def close(self) -> None:
         self._threads.shutdown()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from slurm_nodes import until
-from tokmill.engines.mailbox import Bye, Hello, append
+from tokmill.engines.mailbox import Bye, Hello
 from tokmill.engines.slurm_fleet import Fleet, FleetJob
 from tokmill.engines.slurm_options import Pool
 from tokmill.errors import EngineError
@@ -77,18 +77,19 @@ class Sailed:
         self.said: list[str] = []
         self.fleet = Fleet(directory / "out", 1 << 30, None, self.said.append, self.read)
 
-    def read(self, job: FleetJob) -> None:
-        for message in job.replies.read():
-            job.heard_at = time.monotonic()
-            if isinstance(message, Hello):
-                job.hear_hello(message.job, message.node)
-                self.fleet.welcome(job)
-            elif isinstance(message, Bye):
-                self.fleet.forget(job)
+    def read(self, jobs: Sequence[FleetJob]) -> None:
+        for job in jobs:
+            for message in job.mailbox.replies.read():
+                job.heard_at = time.monotonic()
+                if isinstance(message, Hello):
+                    job.hear_hello(message.job, message.node)
+                    self.fleet.welcome(job)
+                elif isinstance(message, Bye):
+                    self.fleet.forget(job)
 
     def begin(self, job: FleetJob, node: str) -> None:
-        append(job.mailbox.replies, [Hello(f"7_{job.index}", node, 1)])
-        self.read(job)
+        job.mailbox.replies.append([Hello(f"7_{job.index}", node, 1)])
+        self.read([job])
 
     def look(self, times: int = 1) -> list[tuple[FleetJob, str]]:
         """So many answers of squeue."""

@@ -193,6 +193,36 @@ def test_jobs_that_are_told_to_end_give_their_tasks_back_and_no_task_is_blamed(
     assert driven.said == [], "what was given back was not lost"
 
 
+def test_a_task_whose_jobs_are_preempted_again_and_again_is_named(
+    slurm: SlurmNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("slurm", "cluster"):
+        monkeypatch.setattr(f"tokmill.engines.{module}.MAX_PREEMPTIONS", 3)
+    (tmp_path / "pids").mkdir()
+    told = pytest.raises(TaskFailed, match="jobs were told to end 3 times while they worked on this task")
+    over = threading.Event()
+
+    def cancel() -> None:
+        seen: set[str] = set()
+        while not over.wait(0.2):
+            begun = len(list((tmp_path / "pids").iterdir()))
+            if begun > len(seen):  # another attempt is at work
+                subprocess.run(["scancel", *slurm.running()], check=True)
+                seen.add(str(begun))
+
+    thread = threading.Thread(target=cancel)
+    thread.start()
+    try:
+        with driving(tmp_path / "run", 1) as driven, told as caught:
+            driven.run([task("long", sleeps=600.0, announces=str(tmp_path / "pids"))])
+    finally:
+        over.set()
+        thread.join()
+    assert caught.value.where == "test long"
+    assert "--slurm partition" in caught.value.next
+    assert len(list((tmp_path / "pids").iterdir())) == 3
+
+
 def test_more_jobs_than_an_array_may_have_are_several_arrays_and_stages_have_jobs_of_their_own(
     slurm: SlurmNodes, tmp_path: Path
 ) -> None:

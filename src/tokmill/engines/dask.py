@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import secrets
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from pathlib import Path
 from typing import Any
 
-from tokmill.artifacts.manifest import package_version
+from tokmill.artifacts.manifest import Json, package_version
 from tokmill.engines.cluster import CLUSTER_KILLER, ClusterEngine, Loss, WorkerLost
 from tokmill.engines.neighbours import require_listener, restored_environment, temp_directory
 from tokmill.engines.orders import carry_out, encode_question, read_reply, tasks_at_work
@@ -30,6 +31,8 @@ _CONNECT_SECONDS = 15
 _CANCEL_SECONDS = 600.0
 _POLL_SECONDS = 0.2
 _LOOK_SECONDS = 5.0
+_MEMORY = "memory"
+_MEMORY_SECONDS = 10.0  # between looks at what workers have
 _SET_BY_DASK = ("PYTHONHASHSEED", "__DASK_PARENT_PID")
 
 
@@ -41,6 +44,7 @@ def open_dask(address: str | None, workers: int | None, on_restart: Callable[[st
 
 class DaskCluster:
     is_blame_shared = True  # a Dask worker has its next task with it
+    has_nodes = True
     max_deaths = 3
     killer = CLUSTER_KILLER
 
@@ -49,6 +53,8 @@ class DaskCluster:
         self.name = f"dask {package_version('distributed')}"
         self._is_private = address is None
         self._local: Any = None
+        self._keys: dict[Future[bytes], str] = {}  # of tasks that are not done
+        self._memory_at, self._memory = 0.0, 0
         self._where = address or "dask"
         with self._undo:
             import dask
@@ -86,18 +92,66 @@ class DaskCluster:
             self._ask_every_worker()
             self._undo = self._undo.pop_all()
 
-    def submit(self, order: bytes) -> Future[bytes]:
-        future: Future[bytes] = self._executor.submit(carry_out, order)
+    def submit(self, order: bytes, needed_bytes: int = 0) -> Future[bytes]:
+        most = self._least_memory() if needed_bytes else 0
+        return self._submit(order, **({"resources": {_MEMORY: min(needed_bytes, most)}} if most else {}))
+
+    def _submit(self, order: bytes, **options: Any) -> Future[bytes]:
+        key = f"tokmill-{secrets.token_hex(8)}"
+        future: Future[bytes] = self._executor.submit(carry_out, order, key=key, **options)
+        self._keys[future] = key
         return future
 
-    def wait(self, handles: Sequence[Future[bytes]]) -> Sequence[Future[bytes]]:
+    def submit_elsewhere(self, order: bytes, handle: Future[bytes]) -> Future[bytes] | None:
+        """On workers of other hosts; where none has another host, on other workers."""
+        try:
+            processing = self._client.processing()
+            hosts = {address: str(told.get("host", "")) for address, told in self._workers_told().items()}
+        except (OSError, TimeoutError):
+            return None
+        key = self._keys.get(handle, "")
+        busy = [address for address, keys in processing.items() if any(key in str(one) for one in keys)]
+        if not key or len(busy) != 1:
+            return None
+        idle = [address for address, keys in processing.items() if not keys and address != busy[0]]
+        away = [address for address in idle if hosts.get(address) != hosts.get(busy[0])]
+        if not idle:
+            return None
+        return self._submit(order, workers=sorted(away or idle), allow_other_workers=False)
+
+    def discard(self, handle: Future[bytes]) -> None:
+        """Dask cannot stop it: what it makes is looked at when it ends."""
+
+    def _workers_told(self) -> dict[str, Any]:
+        told: dict[str, Any] = self._client.scheduler_info(n_workers=-1)["workers"]
+        return told
+
+    def _least_memory(self) -> int:
+        """That a worker was started with, as `--resources memory=…`; 0 where one has none: a task that asks
+        for more than there is would wait for ever."""
+        if time.monotonic() > self._memory_at:
+            self._memory_at = time.monotonic() + _MEMORY_SECONDS
+            try:
+                told = [one.get("resources", {}).get(_MEMORY, 0) for one in self._workers_told().values()]
+            except (OSError, TimeoutError):
+                told = []
+            self._memory = int(min(told, default=0))
+        return self._memory
+
+    def wait(self, handles: Sequence[Future[bytes]], seconds: float | None = None) -> Sequence[Future[bytes]]:
+        until = None if seconds is None else time.monotonic() + seconds
         while True:
-            done, _ = wait(handles, _LOOK_SECONDS if self._is_private else None, FIRST_COMPLETED)
-            if done:
+            nap = _LOOK_SECONDS if self._is_private else None
+            if until is not None:
+                nap = min(nap or seconds or 0.0, max(until - time.monotonic(), 0.0))
+            done, _ = wait(handles, nap, FIRST_COMPLETED)
+            if done or (until is not None and time.monotonic() >= until):
                 return [handle for handle in handles if handle in done]
-            self._replace_nannies()
+            if self._is_private:
+                self._replace_nannies()
 
     def reply(self, handle: Future[bytes]) -> bytes:
+        self._keys.pop(handle, None)
         try:
             return handle.result()
         except self._killed as error:
@@ -120,6 +174,9 @@ class DaskCluster:
             return int(sum(self._client.nthreads().values()))
         except (OSError, TimeoutError) as error:
             raise self._gone(error) from error
+
+    def traffic(self) -> Json:
+        return {}
 
     def close(self) -> None:
         self._undo.close()

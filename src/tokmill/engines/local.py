@@ -38,6 +38,7 @@ from tokmill.engines.processes import Prepare, Processes
 from tokmill.engines.slurm_options import SlurmSettings, parse_slurm
 from tokmill.errors import MissingExtra, RecipeError, plural
 from tokmill.kernels.warm import ensure_compiled
+from tokmill.storage.location import ObjectUrl
 from tokmill.storage.traffic import counting
 
 # --- memory ---
@@ -254,14 +255,16 @@ def open_engine(
     say: Callable[[str], None],
     prepare: Prepare | None = None,
     directory: Path | None = None,
+    url: ObjectUrl | None = None,
 ) -> Engine:
-    """`directory`: of the run, for engines that have something to keep there."""
+    """`directory`: of the run, for engines that have something to keep there. `url`: likewise in a store,
+    where nodes share nothing else."""
     if resources.engine == "slurm":
         from tokmill.engines.slurm import open_slurm
 
         each = WORKER_BYTES + SHARD_FACTOR * shard_bytes
         pools = parse_slurm(resources.slurm)
-        return open_slurm(directory or Path.cwd(), resources.workers, pools, each, say, prepare)
+        return open_slurm(directory or Path.cwd(), resources.workers, pools, each, say, prepare, url)
     if resources.address is not None:
         return _open_cluster(resources, resources.workers, say)
     workers = resources.workers or available_cores()

@@ -1,35 +1,32 @@
-"""What a driver and a job on another node say to each other: two files of a shared disk, and a pulse.
+"""What a driver and a job on another node say to each other, and the place where they do: a spool.
 
-    <spool>/pulse                 {"beat": 17}, written in its place every five seconds while the driver lives
-    <spool>/0003-0007.orders      driver ──> job     one JSON object per line, appended, closed
-    <spool>/0003-0007.replies     job ──> driver     likewise
+    pulse                     another one every few seconds while the driver lives
+    prepare.json              what tasks of this run use
+    0003-0007 orders          driver ──> job     lines of JSON, appended
+    0003-0007 replies         job ──> driver     likewise
 
     Order(number, order) · End()                                             orders
     Hello(job, node, pid) · Word(…) · Answer(number, reply) · Lost(number)   replies
-    Returned(numbers) · Beat() · Leaving() · Bye(read)
+    Returned(numbers) · Logged(text) · Beat() · Leaving() · Bye(read)
 
-Network file systems keep two promises: who opens a file sees what was closed before, and a line that has its
-end is whole. They do not say when a directory shows a new name, or when a missing file stops being missing.
-So the driver makes both files before the job is submitted: nobody ever lists a directory, or looks for a file
-that is not there yet. One process writes each file; a mailbox is never used twice.
+A spool is a directory that all nodes share (`disk_spool`) or a prefix of an object store (`store_spool`).
+Either way one process writes each box and one reads it, a mailbox is never used twice, and nothing is listed:
+a box is asked for what comes next.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Generic, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from tokmill.storage.disk import storage_error
+from tokmill.errors import TokmillError
+from tokmill.storage.traffic import in_context
 
-PULSE_SECONDS = 5.0
-_PULSE = "pulse"
-_PULSE_BYTES = 32
+PREPARE = "prepare.json"
 
 
 class Order(msgspec.Struct, frozen=True, tag=True):
@@ -45,6 +42,7 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     job: str
     node: str
     pid: int
+    token: str = ""  # of this start of the job: a requeued one has another
 
 
 class Word(msgspec.Struct, frozen=True, tag=True):
@@ -54,9 +52,16 @@ class Word(msgspec.Struct, frozen=True, tag=True):
     counted: list[int | str] | None = None
 
 
+class Logged(msgspec.Struct, frozen=True, tag=True):
+    """Lines of the job's log, where the driver cannot read it."""
+
+    text: str
+
+
 class Answer(msgspec.Struct, frozen=True, tag=True):
     number: int
     reply: msgspec.Raw
+    traffic: dict[str, Any] = {}  # with the store of this spool, since it was last told
 
 
 class Lost(msgspec.Struct, frozen=True, tag=True):
@@ -87,7 +92,7 @@ class Bye(msgspec.Struct, frozen=True, tag=True):
 
 
 ToJob = Order | End
-FromJob = Hello | Word | Answer | Lost | Returned | Beat | Leaving | Bye
+FromJob = Hello | Word | Logged | Answer | Lost | Returned | Beat | Leaving | Bye
 T = TypeVar("T")
 
 
@@ -95,66 +100,56 @@ class Garbled(Exception):
     """A whole line is not what a line can be: a disk was full, or somebody else has written there."""
 
 
-class Mailbox:
-    """The paths of one job's files."""
-
-    def __init__(self, spool: Path, batch: int, index: int) -> None:
-        stem = f"{batch:04}-{index:04}"
-        self.orders, self.replies = spool / f"{stem}.orders", spool / f"{stem}.replies"
-
-    def make(self) -> None:
-        for path in (self.orders, self.replies):
-            with _telling(path):
-                path.touch(exist_ok=False)
+class Gone(Exception):
+    """The spool is not there any more: the run is over."""
 
 
-def append(path: Path, messages: Iterable[msgspec.Struct]) -> None:
-    """Whole lines, to a file that is there. Closed afterwards: that is what others wait for."""
-    lines = b"".join(msgspec.json.encode(message) + b"\n" for message in messages)
-    with _telling(path):
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
-        try:
-            while lines:
-                lines = lines[os.write(descriptor, lines) :]
-        finally:
-            os.close(descriptor)
+class Box(Protocol[T]):
+    """One way of a mailbox: one end appends, the other reads. Both raise TokmillError where the place cannot
+    be reached, which may pass."""
+
+    def append(self, messages: Iterable[msgspec.Struct]) -> None: ...
+    def read(self) -> list[T]: ...  # all that is new. Raises Garbled, and Gone
+    def look(self) -> list[T]: ...  # likewise, where it is time to: looks may cost money
+    def hurry(self) -> None: ...  # something is to be expected
 
 
-class Reader(Generic[T]):
-    """What is new in a file whenever it is asked. It is opened each time: that is what makes a network file
-    system look."""
-
-    def __init__(self, path: Path, kinds: object) -> None:
-        self._path = path
-        self._decoder = msgspec.json.Decoder(kinds)
-        self._offset = 0
-
-    def read(self) -> list[T]:
-        with self._path.open("rb", buffering=0) as stream:
-            stream.seek(self._offset)
-            data = stream.readall()
-        whole, end, _ = (data or b"").rpartition(b"\n")
-        try:
-            messages: list[T] = [self._decoder.decode(line) for line in whole.split(b"\n") if line]
-        except msgspec.MsgspecError as error:
-            raise Garbled(f"{self._path}: {error}") from error
-        self._offset += len(whole) + len(end)
-        return messages
+class Mailbox(NamedTuple):
+    orders: Box[ToJob]
+    replies: Box[FromJob]
 
 
-# --- the pulse of the driver ---
+Found = list[T] | Exception  # that came of a look: not every box is as well as the others
+
+
+class Spool(Protocol):
+    address: str  # for the command line of a job: open_spool
+    pulse_seconds: float
+    beat_seconds: float  # a job says at least so often that it lives
+    orphan_seconds: float  # without a pulse: the driver is gone
+    pending_nap: float  # between looks at the boxes of jobs that have not begun, for each of them
+    carries_logs: bool  # what jobs print is on their nodes, and is told to the driver
+
+    def make(self, batch: int, index: int) -> Mailbox: ...  # of a job that is to be submitted
+    def mailbox(self, batch: int, index: int) -> Mailbox: ...  # as the job has it
+    def look(self, boxes: Sequence[Box[FromJob]]) -> list[Found[FromJob]]: ...
+    def send(self, letters: Sequence[tuple[Box[ToJob], Sequence[ToJob]]]) -> None: ...
+    def write_prepare(self, data: bytes) -> None: ...
+    def load_prepare(self) -> bytes: ...
+    def write_pulse(self, beat: int) -> None: ...
+    def read_pulse(self) -> bytes: ...  # raises Gone
+    def remove(self) -> None: ...
 
 
 class Pulse:
     """Beats from now on, whatever the driver is doing, until it is stopped or its process is gone."""
 
-    def __init__(self, spool: Path) -> None:
-        self._path = spool / _PULSE
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
         self._stopped = threading.Event()
-        self._beat = 0
-        with _telling(self._path):
-            self._write()
-        self._thread = threading.Thread(target=self._beat_on, name="pulse", daemon=True)
+        self._beat = 1
+        spool.write_pulse(self._beat)
+        self._thread = threading.Thread(target=in_context(self._beat_on), name="pulse", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -162,31 +157,25 @@ class Pulse:
         self._thread.join()
 
     def _beat_on(self) -> None:
-        while not self._stopped.wait(PULSE_SECONDS):
-            with contextlib.suppress(OSError):  # of a disk that is full, or away for a moment: the next one
-                self._write()
-
-    def _write(self) -> None:
-        """In its place, not by a rename: a client may go on with the old file of a name for a minute."""
-        self._beat += 1
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o644)
-        try:
-            os.pwrite(descriptor, f'{{"beat": {self._beat}}}'.encode().ljust(_PULSE_BYTES), 0)
-        finally:
-            os.close(descriptor)
+        while not self._stopped.wait(self._spool.pulse_seconds):
+            self._beat += 1
+            with contextlib.suppress(TokmillError):  # a disk that is full, a store that is away: the next one
+                self._spool.write_pulse(self._beat)
 
 
-def read_pulse(spool: Path) -> bytes:
-    """Another one than before: the driver lives. None where the spool is gone."""
+def tried(box: Box[T]) -> Found[T]:
     try:
-        return (spool / _PULSE).read_bytes()
-    except OSError:
-        return b""
+        return box.look()
+    except (TokmillError, Garbled, Gone) as error:
+        return error
 
 
-@contextlib.contextmanager
-def _telling(path: Path) -> Iterator[None]:
+def encode_lines(messages: Iterable[msgspec.Struct]) -> bytes:
+    return b"".join(msgspec.json.encode(message) + b"\n" for message in messages)
+
+
+def decode_lines(lines: bytes, decoder: msgspec.json.Decoder[T], where: object) -> list[T]:
     try:
-        yield
-    except OSError as error:
-        raise storage_error(error, path) from error
+        return [decoder.decode(line) for line in lines.split(b"\n") if line]
+    except msgspec.MsgspecError as error:
+        raise Garbled(f"{where}: {error}") from error

@@ -26,6 +26,7 @@ import msgspec
 from tokmill.artifacts.manifest import FORMAT_VERSION, Json, Receipt, package_version
 from tokmill.artifacts.progress import LOGGER
 from tokmill.artifacts.step import Task
+from tokmill.engines.own_process import forget_peak, read_peak
 from tokmill.errors import EngineError, TokmillError
 from tokmill.storage.traffic import Traffic, counting
 
@@ -72,6 +73,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     cpu_seconds: float = 0.0
     node: str = ""
     traffic: Json = {}  # with object stores
+    peak_bytes: int = 0  # that the process took meanwhile; 0: the system does not tell
 
 
 class WorkerTraceback(Exception):
@@ -95,6 +97,7 @@ def carry_out(order: bytes) -> bytes:
 def answer(order: bytes, words: list[tuple[str, int, str]]) -> bytes:
     """It never raises: what an engine makes of an exception is not ours to rely on."""
     begun, spent, traffic = time.monotonic(), time.process_time(), Traffic()
+    forget_peak()
     try:
         with counting(traffic):
             reply = Reply(receipt=_obey(order))
@@ -112,14 +115,19 @@ def answer(order: bytes, words: list[tuple[str, int, str]]) -> bytes:
             cpu_seconds=took[1],
             node=socket.gethostname(),
             traffic=traffic.as_json(),
+            peak_bytes=read_peak(),
         )
     )
+
+
+def decode_reply(reply: bytes) -> Reply:
+    return msgspec.json.decode(reply, type=Reply)
 
 
 def read_reply(reply: bytes) -> Reply:
     """With a receipt (none for a question), after the worker's words were logged here; or the worker's
     error."""
-    found = msgspec.json.decode(reply, type=Reply)
+    found = decode_reply(reply)
     for name, level, message in found.words:
         logging.getLogger(name).log(level, "%s", message)
     if found.fault is not None:

@@ -2,6 +2,8 @@
 
     python -m tokmill.engines.pilot SPOOL BATCH PROCESSES IDLE_SECONDS     in an array, whose variables it has
 
+SPOOL is a directory that all nodes share, or the URL of a prefix of an object store.
+
     orders ──> one free process each (`processes`: forked, loaded ahead) ──> replies
                   └─ it dies: Lost, its order is known, and the job goes on
 
@@ -9,19 +11,23 @@ It ends by itself, with a Bye when nothing of it can write any more:
 
     no order for IDLE_SECONDS         nobody needs it
     End, or the spool is gone         the run is over: what is at work is broken off
-    no pulse for ORPHAN_SECONDS       the driver was killed: likewise
+    no pulse for so many seconds      the driver was killed: likewise
+    replies cannot be written         for as long: likewise
     SIGTERM                           cancelled, preempted, out of time: likewise, and the orders are returned
     SIGUSR1                           what is at work is finished, and nothing else is begun
     a mailbox that was used           the job was requeued: its orders are with others by now
 
 This process itself does no work, so it hears all of that at any time, and outlives what a task does to its
-process. Its log has a line for every task that begins and ends.
+process. Its log has a line for every task that begins and ends; where the driver cannot read it, it is told.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import re
+import secrets
 import signal
 import sys
 import time
@@ -34,36 +40,36 @@ import msgspec
 
 from tokmill.artifacts.progress import LOGGER
 from tokmill.engines.cluster import WorkerLost
+from tokmill.engines.disk_spool import DiskSpool
 from tokmill.engines.forking import forked_server
 from tokmill.engines.mailbox import (
     Answer,
     Beat,
     Bye,
     End,
-    FromJob,
     Garbled,
+    Gone,
     Hello,
     Leaving,
+    Logged,
     Lost,
     Mailbox,
     Order,
-    Reader,
     Returned,
-    ToJob,
+    Spool,
     Word,
-    append,
-    read_pulse,
 )
 from tokmill.engines.own_process import spare_collector
 from tokmill.engines.processes import Handle, Load, Prepare, Processes
+from tokmill.engines.store_spool import StoreSpool, Taken
 from tokmill.errors import TokmillError
+from tokmill.storage.location import is_url, parse_url
+from tokmill.storage.traffic import Traffic, counting
 
-PREPARE = "prepare.json"  # of the spool: what tasks of this run use
-ORPHAN_SECONDS = 60.0
-BEAT_SECONDS = 10.0
 # Between looks for an order: short after the last one, then longer, for a disk that all jobs share.
 _NAPS = (0.002, 0.25)
 _BUSY_NAP = 0.5
+_SEND_NAP = 2.0  # after replies could not be written
 # A signal goes to all processes of a job: one that has died of it is not dead by its task.
 _HELD_BACK_SECONDS = 1.0
 
@@ -78,10 +84,13 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 class Pilot:
-    def __init__(self, spool: Path, mailbox: Mailbox, processes: int, idle_seconds: float) -> None:
+    def __init__(
+        self, spool: Spool, mailbox: Mailbox, processes: int, idle_seconds: float, traffic: Traffic
+    ) -> None:
         self._spool, self._mailbox = spool, mailbox
-        self._orders: Reader[ToJob] = Reader(mailbox.orders, ToJob)
         self._outbox: list[msgspec.Struct] = []
+        self._unsent: list[msgspec.Struct] = []  # was tried
+        self._traffic, self._told = traffic, dict[str, Any]()
         self._most = processes
         self._idle_seconds = idle_seconds
         self._processes = Processes(processes, _load_prepare(spool))
@@ -91,7 +100,8 @@ class Pilot:
         self._why = ""  # it ends
         self._is_leaving = self._has_said_so = False
         now = time.monotonic()
-        self._busy_at = self._beat_at = self._pulse_at = now
+        self._busy_at = self._sent_at = self._look_at = self._pulse_at = now
+        self._send_at = 0.0
         self._pulse = b""
 
     def work(self) -> None:
@@ -101,7 +111,8 @@ class Pilot:
         signal.signal(signal.SIGUSR1, self._hear_usr1)
         _log_to(self._outbox)
         job = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
-        self._outbox.append(Hello(job, os.environ["SLURMD_NODENAME"], os.getpid()))
+        hello = Hello(job, os.environ["SLURMD_NODENAME"], os.getpid(), secrets.token_hex(8))
+        self._mailbox.replies.append([hello])
         nap = _NAPS[0]
         while not self._why:
             self._send()
@@ -116,11 +127,11 @@ class Pilot:
 
     def _take_orders(self) -> bool:
         try:
-            messages = self._orders.read()
-        except FileNotFoundError:
+            messages = self._mailbox.orders.look()
+        except Gone:
             self._why = "the run is over"
             return False
-        except (OSError, Garbled) as error:
+        except (TokmillError, Garbled) as error:
             _tell(f"orders cannot be read: {error}")
             return False  # the disk may be back in a moment; else the driver is not heard any more
         for message in messages:
@@ -154,31 +165,45 @@ class Pilot:
                 self._outbox.append(Lost(number))
             else:
                 _tell(f"end   {name} ({time.monotonic() - since:.1f} s)")
-                self._outbox.append(Answer(number, msgspec.Raw(reply)))
+                self._outbox.append(Answer(number, msgspec.Raw(reply), self._untold()))
             del self._at_work[handle]
         if over or self._at_work:
             self._busy_at = time.monotonic()
+        if over:
+            self._mailbox.orders.hurry()
         return bool(over)
 
     def _look_around(self) -> None:
         now = time.monotonic()
-        if now - self._beat_at > BEAT_SECONDS:
-            self._beat_at = now
+        if now - self._sent_at > self._spool.beat_seconds and not (self._outbox or self._unsent):
             self._outbox.append(Beat())
-            pulse = read_pulse(self._spool)
-            if pulse and pulse != self._pulse:
-                self._pulse, self._pulse_at = pulse, now
+        if now - self._look_at > self._spool.beat_seconds:
+            self._look_at = now
+            self._look_for_driver()
         if self._is_leaving and not self._has_said_so:
             self._has_said_so = True
             self._outbox.append(Leaving())
         if self._why:
             return
-        if now - self._pulse_at > ORPHAN_SECONDS:
+        if now - self._pulse_at > self._spool.orphan_seconds:
             self._why = "the driver is gone"
+        elif now - self._sent_at > self._spool.beat_seconds + self._spool.orphan_seconds:
+            self._why = "replies cannot be written"
         elif not self._at_work and self._is_leaving:
             self._why = "told to take no more"
         elif now - self._busy_at > self._idle_seconds and not self._waiting:
             self._why = "nothing to do"
+
+    def _look_for_driver(self) -> None:
+        try:
+            pulse = self._spool.read_pulse()
+        except Gone:
+            self._why = "the run is over"
+        except TokmillError:
+            pass  # it may be back in a moment
+        else:
+            if pulse != self._pulse:
+                self._pulse, self._pulse_at = pulse, time.monotonic()
 
     def _leave(self) -> None:
         """First nothing is at work any more, then it is said so."""
@@ -190,12 +215,32 @@ class Pilot:
             self._outbox.append(Returned(numbers))
         self._processes.close()
         self._outbox.append(Bye(self._read, self._why))
+        self._send_at = 0.0
         self._send()
 
     def _send(self) -> None:
-        if self._outbox:
-            messages, self._outbox[:] = list(self._outbox), []
-            append(self._mailbox.replies, messages)
+        """What cannot be sent is kept, and tried again in a while as it is: it may have arrived."""
+        now = time.monotonic()
+        if now < self._send_at:
+            return
+        while self._unsent or self._outbox:
+            if not self._unsent:
+                lines = _take_lines() if self._spool.carries_logs else ""
+                self._unsent = [*([Logged(lines)] if lines else []), *self._outbox]
+                self._outbox.clear()
+            try:
+                self._mailbox.replies.append(self._unsent)
+            except TokmillError as error:
+                _tell(f"replies cannot be written: {error}")
+                self._send_at = now + _SEND_NAP
+                return
+            self._unsent, self._sent_at = [], now
+
+    def _untold(self) -> dict[str, Any]:
+        """What was asked of the store since it was last told."""
+        now = self._traffic.as_json()
+        told, self._told = self._told, now
+        return _difference(now, told)
 
     def _hear_term(self, number: int, frame: FrameType | None) -> None:
         self._why = self._why or "SIGTERM"
@@ -204,8 +249,12 @@ class Pilot:
         self._is_leaving = True
 
 
-def _load_prepare(spool: Path) -> Prepare:
-    first, later = msgspec.json.decode((spool / PREPARE).read_bytes(), type=tuple[list[Any], list[Any]])
+def open_spool(address: str) -> Spool:
+    return StoreSpool(parse_url(address)) if is_url(address) else DiskSpool(Path(address))
+
+
+def _load_prepare(spool: Spool) -> Prepare:
+    first, later = msgspec.json.decode(spool.load_prepare(), type=tuple[list[Any], list[Any]])
     return Prepare([Load(*load) for load in first], [Load(*load) for load in later])
 
 
@@ -225,29 +274,65 @@ def _log_to(outbox: list[msgspec.Struct]) -> None:
     logger.addHandler(Telling())
 
 
+_lines: list[str] = []  # of the log, that nobody was told yet
+_MAX_LINES = 10_000
+
+
 def _tell(message: str) -> None:
-    print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {message}", flush=True)
+    line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {message}\n"
+    print(line, end="", flush=True)
+    if len(_lines) < _MAX_LINES:
+        _lines.append(line)
+
+
+def _take_lines() -> str:
+    lines = "".join(_lines)
+    _lines.clear()
+    return lines
+
+
+def _difference(now: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """Of two counts of traffic."""
+    if not now:
+        return {}
+    requests = {
+        kind: number - before.get("requests", {}).get(kind, 0) for kind, number in now["requests"].items()
+    }
+    return {
+        "requests": {kind: number for kind, number in requests.items() if number},
+        **{key: now[key] - before.get(key, 0) for key in ("bytes_up", "bytes_down")},
+    }
 
 
 def main(arguments: list[str]) -> int:
     spare_collector()
-    spool, batch, processes, idle_seconds = arguments
-    mailbox = Mailbox(Path(spool), int(batch), int(os.environ["SLURM_ARRAY_TASK_ID"]))
-    replies: Reader[FromJob] = Reader(mailbox.replies, FromJob)
-    try:
-        if replies.read():
-            _tell("this job was requeued: its orders are with others")
-            append(mailbox.replies, [Bye(1 << 62, "requeued")])
-            return 0
-        with forked_server():  # while this process has one thread, as a command does
-            Pilot(Path(spool), mailbox, int(processes), float(idle_seconds)).work()
-    except FileNotFoundError:
-        _tell("the run is over")
-        return 0
-    except (TokmillError, OSError) as error:
-        _tell(f"cannot go on: {error}")
-        return 1
+    address, batch, processes, idle_seconds = arguments
+    # The server first, while this process has one thread, as a command does: clients of stores have more.
+    with forked_server(), counting() as traffic:
+        try:
+            spool = open_spool(address)
+            mailbox = spool.mailbox(int(batch), int(os.environ["SLURM_ARRAY_TASK_ID"]))
+            if mailbox.replies.read():
+                _tell("this job was requeued: its orders are with others")
+                mailbox.replies.append([Bye(1 << 62, "requeued")])
+            else:
+                Pilot(spool, mailbox, int(processes), float(idle_seconds), traffic).work()
+        except (Gone, Taken):
+            _tell("the run is over, or this job was requeued: its orders are with others")
+        except (TokmillError, Garbled) as error:
+            _tell(f"cannot go on: {error}")
+            return 1
+    if spool.carries_logs:
+        _remove_log()
     return 0
+
+
+def _remove_log() -> None:
+    """The driver has it: nothing is left on the node."""
+    with contextlib.suppress(OSError):
+        path = Path(f"/proc/self/fd/{sys.stdout.fileno()}").readlink()
+        if re.fullmatch(r"tokmill-[0-9a-z_-]+\.log", path.name):
+            path.unlink()
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tokmill.artifacts.manifest import Json
 from tokmill.engines.cluster import Loss, WorkerLost
 from tokmill.engines.forking import Server, Started, can_fork, start_python, start_server, take_server
 from tokmill.engines.worker import LENGTH, PID, REPLY, WORD
@@ -96,6 +97,7 @@ class Handle:
 class Processes:
     name = "local"
     is_blame_shared = False
+    has_nodes = False  # all are of this machine
     max_deaths = 5
     killer = "look for the kernel's out-of-memory killer; try fewer `--workers`"
 
@@ -111,7 +113,13 @@ class Processes:
     def workers(self) -> int:
         return self._most
 
-    def submit(self, order: bytes) -> Handle:
+    def traffic(self) -> Json:
+        return {}
+
+    def submit_elsewhere(self, order: bytes, handle: Handle) -> None:
+        return None
+
+    def submit(self, order: bytes, needed_bytes: int = 0) -> Handle:
         while True:
             idle = [worker for worker in self._workers if worker.task is None and not worker.is_gone]
             if idle and idle[0].is_old:
@@ -128,10 +136,12 @@ class Processes:
                 worker.is_gone = True  # when it was asked for: this is a loss like any other
             return handle
 
-    def wait(self, handles: Sequence[Handle]) -> Sequence[Handle]:
+    def wait(self, handles: Sequence[Handle], seconds: float | None = None) -> Sequence[Handle]:
         self._load_later()
         while not (over := [handle for handle in handles if handle.is_over]):
-            self.hear()
+            self.hear(seconds)
+            if seconds is not None:
+                return [handle for handle in handles if handle.is_over]
         return over
 
     def hear(self, seconds: float | None = None) -> None:
@@ -150,6 +160,9 @@ class Processes:
         if handle.reply is None:
             raise WorkerLost(Loss.WORKER)
         return handle.reply
+
+    def discard(self, handle: Handle) -> None:
+        self.cancel([handle])
 
     def cancel(self, handles: Sequence[Handle]) -> None:
         self._end([handle.worker for handle in handles])

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokmill.artifacts.manifest import package_version
+from tokmill.artifacts.manifest import Json, package_version
 from tokmill.engines.cluster import CLUSTER_KILLER, ClusterEngine, Loss, WorkerLost
 from tokmill.engines.neighbours import require_listener, restored_environment, temp_directory
 from tokmill.engines.orders import carry_out, encode_question, read_reply
@@ -33,6 +33,7 @@ _OBJECT_STORE_BYTES = 80 << 20
 _CLIENT_PORT = 10001
 _PROBE_SECONDS = 90.0
 _CANCEL_SECONDS = 30.0
+_KV = b"tokmill"  # of Ray's table of keys and values, in its head
 _SET_BY_RAY = ("PYTHONBREAKPOINT", "RAY_AUTH_MODE", "RAY_CLIENT_MODE")
 
 
@@ -45,6 +46,7 @@ def open_ray(address: str | None, workers: int | None, on_restart: Callable[[str
 
 class RayCluster:
     is_blame_shared = False  # a Ray worker holds one task, and it is the one that is lost
+    has_nodes = True
     max_deaths = 3
     killer = CLUSTER_KILLER
 
@@ -75,24 +77,70 @@ class RayCluster:
                     _connect(ray, address)
             # No retries of Ray's own: deaths are counted by the engine, which names the task.
             self._carry_out = ray.remote(num_cpus=1, max_retries=0)(carry_out)
+            self._carry_out_told = ray.remote(num_cpus=1, max_retries=0)(_carry_out_told)
+            self._run, self._count = f"tokmill-{secrets.token_hex(8)}-", 0
+            self._numbers: dict[Any, str] = {}  # of tasks at work: where their nodes are told
+            self._undo.callback(self._forget_places)
             self._ask_every_node(address)
             self._undo = self._undo.pop_all()
 
-    def submit(self, order: bytes) -> Any:
-        return self._carry_out.remote(order)
+    def submit(self, order: bytes, needed_bytes: int = 0) -> Any:
+        asked = min(needed_bytes, self._least_memory)
+        return self._submit(order, {"memory": asked} if asked else {})
 
-    def wait(self, handles: Sequence[Any]) -> Sequence[Any]:
-        self._ray.wait(list(handles), num_returns=1)
+    def _submit(self, order: bytes, options: dict[str, Any]) -> Any:
+        """Ray packs by what a task asks for, and by what nodes have."""
+        self._count += 1
+        place = f"{self._run}{self._count}"
+        handle = self._carry_out_told.options(**options).remote(order, place)
+        self._numbers[handle] = place
+        return handle
+
+    def submit_elsewhere(self, order: bytes, handle: Any) -> Any | None:
+        """On a node that has a CPU free, and not the other attempt."""
+        place = self._place(handle)
+        if not place:
+            return None  # it has not begun, or nobody tells where
+        free = self._ray._private.state.available_resources_per_node()
+        nodes = sorted(node for node, left in free.items() if node != place and left.get("CPU", 0) >= 1)
+        if not nodes:
+            return None
+        there = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(nodes[0], soft=True)
+        return self._submit(order, {"scheduling_strategy": there})
+
+    def _place(self, handle: Any) -> str:
+        """The node that a task runs on, as it has said itself."""
+        with contextlib.suppress(Exception):  # what an internal of Ray raises is not told anywhere
+            told = self._ray.experimental.internal_kv._internal_kv_get(self._numbers[handle], namespace=_KV)
+            return (told or b"").decode()
+        return ""
+
+    def _forget_places(self) -> None:
+        with contextlib.suppress(Exception):  # the cluster may be gone
+            self._ray.experimental.internal_kv._internal_kv_del(self._run, del_by_prefix=True, namespace=_KV)
+
+    def discard(self, handle: Any) -> None:
+        with contextlib.suppress(self._ray.exceptions.RayError, ConnectionError, RuntimeError):
+            self._ray.cancel(handle, force=True)
+
+    def wait(self, handles: Sequence[Any], seconds: float | None = None) -> Sequence[Any]:
+        self._ray.wait(list(handles), num_returns=1, timeout=seconds)
         done, _ = self._ray.wait(list(handles), num_returns=len(handles), timeout=0)
         found: Sequence[Any] = done
         return found
 
     def reply(self, handle: Any) -> bytes:
         errors = self._ray.exceptions
+        self._numbers.pop(handle, None)
         try:
             reply: bytes = self._ray.get(handle)
             return reply
-        except (errors.NodeDiedError, errors.ObjectLostError, errors.LocalRayletDiedError) as error:
+        except (
+            errors.NodeDiedError,
+            errors.ObjectLostError,
+            errors.LocalRayletDiedError,
+            errors.TaskCancelledError,
+        ) as error:
             raise WorkerLost(Loss.NODE) from error
         except (errors.WorkerCrashedError, errors.OutOfMemoryError) as error:
             raise WorkerLost(Loss.WORKER) from error
@@ -112,6 +160,9 @@ class RayCluster:
         except self._ray.exceptions.RayError as error:
             raise _unusable("the cluster", error) from error
 
+    def traffic(self) -> Json:
+        return {}
+
     def close(self) -> None:
         self._undo.close()
 
@@ -125,6 +176,8 @@ class RayCluster:
                 where=address or "ray",
                 next="start nodes with `ray start --num-cpus N`, one or more each",
             )
+        # A task that asks for more than any node has would wait for ever.
+        self._least_memory = int(min(node["Resources"].get("memory", 0) for node in nodes))
         asked = [
             self._carry_out.options(
                 num_cpus=0,
@@ -150,6 +203,16 @@ class RayCluster:
                 where=address or "ray",
                 next="see that workers can start there (`ray status`, and the logs of the node)",
             )
+
+
+def _carry_out_told(order: bytes, place: str) -> bytes:
+    """In a worker, which says where it is: only of a task that is late somebody wants to know."""
+    with contextlib.suppress(Exception):  # an internal of Ray; a task that is nowhere is not begun twice
+        import ray
+
+        node = ray.get_runtime_context().get_node_id()
+        ray.experimental.internal_kv._internal_kv_put(place, node.encode(), namespace=_KV)
+    return carry_out(order)
 
 
 def _start(ray: Any, workers: int | None, directory: Path) -> None:

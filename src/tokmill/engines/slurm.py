@@ -1,10 +1,10 @@
-"""Tasks by Slurm jobs, on nodes that share a disk with the driver.
+"""Tasks by Slurm jobs, on nodes that share a disk with the driver, or an object store.
 
     tasks wait ─> more jobs (`slurm_fleet`): as many as there are tasks, `--workers` processes at most
     a job says hello ─> one order to each of its processes that is free ─> reply, and the next order
     nothing to do ─> jobs end by themselves
 
-    <out>/.slurm/<run>/        orders and replies (`mailbox`); removed with the run
+    <out>/.slurm/<run>/        orders and replies (`mailbox`); removed with the run. Or in a store
     <out>/.slurm/logs/         123_4.log of each job: a line for every task that begins and ends; kept where
                                something went wrong
     <out>/.slurm/now.json      jobs and tasks, for `tokmill status`
@@ -30,29 +30,36 @@ from typing import NoReturn
 
 import msgspec
 
-from tokmill.engines.cluster import ClusterEngine, Loss, WorkerLost
+from tokmill.artifacts.manifest import Json
+from tokmill.engines.cluster import MAX_PREEMPTIONS, ClusterEngine, Loss, WorkerLost
 from tokmill.engines.mailbox import (
     Answer,
+    Box,
     Bye,
+    Found,
     FromJob,
     Garbled,
+    Gone,
     Hello,
     Leaving,
+    Logged,
     Lost,
     Order,
     Returned,
+    ToJob,
     Word,
-    append,
 )
 from tokmill.engines.processes import Prepare
 from tokmill.engines.slurm_fleet import Fleet, FleetJob
 from tokmill.engines.slurm_options import Pool, Pools
 from tokmill.engines.slurm_state import AtWork, write_state
+from tokmill.errors import TokmillError
+from tokmill.storage.location import ObjectUrl
+from tokmill.storage.traffic import Traffic
 
 DEFAULT_WORKERS = 64
 # Between looks for replies: short after the last one, then longer, for a disk that all jobs share.
 _NAPS = (0.002, 0.25)
-_PENDING_NAP = 0.01  # for each job that has not begun: a thousand of them are looked at every ten seconds
 _STATE_SECONDS = 2.0
 # A task is begun where what the longest took fits in what is left of the job, and a little more.
 _TIME_FACTOR = 1.2
@@ -73,10 +80,12 @@ def open_slurm(
     worker_bytes: int,
     say: Callable[[str], None],
     prepare: Prepare | None,
+    url: ObjectUrl | None = None,
 ) -> ClusterEngine:
-    """`workers`: the most processes at once. `directory`: of the run, on a disk that every node has."""
+    """`workers`: the most processes at once. `directory`: of the run, on a disk that every node has, unless
+    there is a `url` for what driver and jobs say to each other."""
     most = workers or DEFAULT_WORKERS
-    return ClusterEngine(SlurmCluster(directory, most, pools, worker_bytes, say, prepare), most, say)
+    return ClusterEngine(SlurmCluster(directory, most, pools, worker_bytes, say, prepare, url), most, say)
 
 
 class _TaskName(msgspec.Struct, frozen=True):
@@ -100,6 +109,9 @@ class _Given:
         self.order, self.function, self.pool = order, function, pool
         self.name = f"{function} {key}"
         self.job: FleetJob | None = None  # that has it
+        self.avoided = ""  # the node of another attempt
+        self.returned = 0  # times, by jobs that were told to end by others
+        self.is_discarded = False
         self.begun_at = 0.0
         self.reply: bytes | None = None
         self.lost: WorkerLost | None = None
@@ -110,6 +122,7 @@ class _Given:
 
 class SlurmCluster:
     max_deaths = 3
+    has_nodes = True
 
     def __init__(
         self,
@@ -119,8 +132,10 @@ class SlurmCluster:
         worker_bytes: int,
         say: Callable[[str], None],
         prepare: Prepare | None,
+        url: ObjectUrl | None = None,
     ) -> None:
         self._most, self._pools, self._say = most, pools, say
+        self._traffic = Traffic()  # of jobs with the store, beside their tasks
         self._given: dict[int, _Given] = {}
         self._of_job: dict[FleetJob, set[int]] = {}  # what each is at
         self._handed_in: dict[FleetJob, int] = {}
@@ -131,7 +146,7 @@ class SlurmCluster:
         self._garbled: set[FleetJob] = set()
         with contextlib.ExitStack() as undo:
             undo.enter_context(_ending_on_sigterm())
-            self._fleet = Fleet(directory, worker_bytes, prepare, say, self._read)
+            self._fleet = Fleet(directory, worker_bytes, prepare, say, self._look, url)
             undo.callback(self._fleet.close)
             self._undo = undo.pop_all()
         self.name = f"slurm {self._fleet.version}"
@@ -140,16 +155,36 @@ class SlurmCluster:
             f"read the logs of its jobs below {self._fleet.home}; give jobs more memory (`--slurm mem=…`)"
         )
 
-    def submit(self, order: bytes) -> int:
+    def submit(self, order: bytes, needed_bytes: int = 0) -> int:
+        return self._submit(order)
+
+    def submit_elsewhere(self, order: bytes, handle: int) -> int | None:
+        """It waits for a job on another node."""
+        job = self._given[handle].job
+        return self._submit(order, job.node) if job is not None and job.node else None
+
+    def discard(self, handle: int) -> None:
+        """Its job is told to end, and what else it has comes back."""
+        given = self._given[handle]
+        given.is_discarded = True
+        if handle in self._waiting[given.pool]:
+            self._waiting[given.pool].remove(handle)
+            given.lost = WorkerLost(Loss.NODE)
+        elif given.job is not None:
+            self._fleet.break_off([given.job])
+
+    def _submit(self, order: bytes, avoided: str = "") -> int:
         task = msgspec.json.decode(order, type=_Named).task
         self._count += 1
         given = _Given(order, task.function, task.key, self._pools.of(task.function))
+        given.avoided = avoided
         self._given[self._count] = given
         self._waiting[given.pool].append(self._count)
         return self._count
 
-    def wait(self, handles: Sequence[int]) -> Sequence[int]:
+    def wait(self, handles: Sequence[int], seconds: float | None = None) -> Sequence[int]:
         nap = _NAPS[0]
+        until = None if seconds is None else time.monotonic() + seconds
         while True:
             has_news = self._read_replies()
             for job, state in self._fleet.look():
@@ -158,7 +193,7 @@ class SlurmCluster:
             self._ask_for_jobs()
             self._write_state()
             over = [handle for handle in handles if self._given[handle].is_over()]
-            if over:
+            if over or (until is not None and time.monotonic() >= until):
                 return over
             nap = _NAPS[0] if has_news else min(nap * 1.5, _NAPS[1])
             time.sleep(nap)
@@ -184,6 +219,9 @@ class SlurmCluster:
     def workers(self) -> int:
         return self._most
 
+    def traffic(self) -> Json:
+        return self._traffic.as_json()
+
     def close(self) -> None:
         self._undo.close()
 
@@ -193,28 +231,31 @@ class SlurmCluster:
         now = time.monotonic()
         is_time = now >= self._pending_at
         if is_time:
-            self._pending_at = now + _PENDING_NAP * sum(job.is_pending() for job in self._fleet.jobs)
-        heard = [self._read(job) for job in self._fleet.jobs if is_time or not job.is_pending()]
+            pending = sum(job.is_pending() for job in self._fleet.jobs)
+            self._pending_at = now + self._fleet.spool.pending_nap * pending
+        return self._look([job for job in self._fleet.jobs if is_time or not job.is_pending()])
+
+    def _look(self, jobs: Sequence[FleetJob]) -> bool:
+        """As far as it is time to."""
+        read = [job for job in jobs if job not in self._garbled]
+        found = self._fleet.spool.look([job.mailbox.replies for job in read])
+        heard = [self._take_in(job, messages) for job, messages in zip(read, found, strict=True)]
         return any(heard)
 
-    def _read(self, job: FleetJob) -> bool:
-        if job in self._garbled:
-            return False
-        try:
-            messages = job.replies.read()
-        except OSError:
-            return False  # the disk may be back in a moment; else the job is silent for too long
-        except Garbled as error:
-            self._say(f"{job}: {error}")
+    def _take_in(self, job: FleetJob, found: Found[FromJob]) -> bool:
+        if isinstance(found, Garbled):
+            self._say(f"{job}: {found}")
             self._garbled.add(job)
             self._fleet.end([job])
             self._bury(job, "CANCELLED")
             return True
-        if messages:
+        if isinstance(found, Exception):
+            return False  # the disk may be back in a moment; else the job is silent for too long
+        if found:
             job.heard_at = time.monotonic()
-        for message in messages:
+        for message in found:
             self._hear(job, message)
-        return bool(messages)
+        return bool(found)
 
     def _hear(self, job: FleetJob, message: FromJob) -> None:
         match message:
@@ -225,7 +266,10 @@ class SlurmCluster:
             case Word():
                 extra = {} if message.counted is None else {"counted": tuple(message.counted)}
                 logging.getLogger(message.logger).log(message.level, "%s", message.message, extra=extra)
+            case Logged():
+                self._fleet.write_log(job, message.text)
             case Answer():
+                self._traffic.merge(message.traffic)
                 given = self._take_from(job, message.number)
                 if given is not None:
                     given.reply = bytes(message.reply)
@@ -237,8 +281,13 @@ class SlurmCluster:
             case Returned():
                 is_late = job.ends_at is not None and time.monotonic() > job.ends_at - _LATE_SECONDS
                 for number in message.numbers:
+                    given = self._given.get(number)
+                    if given is not None and not job.is_leaving:
+                        given.returned += 1
                     if is_late:
                         self._lose(job, number, Loss.TIME)
+                    elif given is not None and given.returned >= MAX_PREEMPTIONS:
+                        self._lose(job, number, Loss.PREEMPTED)
                     else:
                         self._put_back(job, number)
             case Leaving():
@@ -265,7 +314,9 @@ class SlurmCluster:
 
     def _lose(self, job: FleetJob, number: int, loss: Loss) -> None:
         given = self._take_from(job, number)
-        if given is not None:
+        if given is not None and given.is_discarded:
+            given.lost = WorkerLost(loss)
+        elif given is not None:
             self._fleet.has_trouble = True
             self._say(f"{given.name} was lost with {job}; its log: {self._fleet.log_of(job)}")
             given.lost = WorkerLost(loss)
@@ -273,12 +324,20 @@ class SlurmCluster:
     def _put_back(self, job: FleetJob, number: int) -> None:
         self._of_job.get(job, set()).discard(number)
         given = self._given.get(number)
-        if given is not None:
-            given.job = None
+        if given is None:
+            return
+        given.job = None
+        if given.is_discarded:
+            given.lost = WorkerLost(Loss.NODE)
+        else:
             self._waiting[given.pool].appendleft(number)
 
     def _bury(self, job: FleetJob, state: str) -> None:
-        self._read(job)
+        if job not in self._garbled:
+            try:
+                self._take_in(job, job.mailbox.replies.read())
+            except (Garbled, Gone, TokmillError) as error:
+                self._say(f"the last replies of {job} cannot be read ({error})")
         for number in list(self._of_job.get(job, ())):
             self._lose(job, number, _LOSSES.get(state, Loss.NODE))
         self._forget(job)
@@ -301,13 +360,15 @@ class SlurmCluster:
 
     def _hand_out(self) -> None:
         now = time.monotonic()
+        letters: list[tuple[Box[ToJob], list[ToJob]]] = []
         for job in list(self._of_job):
             waiting, free = self._waiting[job.pool], self._free(job)
             if not waiting or not free:
                 continue
-            numbers = [number for number in waiting if self._has_time(job, number, now)][:free]
+            may = [number for number in waiting if self._given[number].avoided != job.node]
+            numbers = [number for number in may if self._has_time(job, number, now)][:free]
             if not numbers:
-                if not self._of_job[job]:
+                if may and not self._of_job[job]:
                     self._fleet.tell_to_end([job])
                 continue
             self._of_job[job].update(numbers)
@@ -315,7 +376,9 @@ class SlurmCluster:
                 waiting.remove(number)
                 self._given[number].job, self._given[number].begun_at = job, now
             orders = [Order(number, msgspec.Raw(self._given[number].order)) for number in numbers]
-            append(job.mailbox.orders, orders)
+            letters.append((job.mailbox.orders, [*orders]))
+            job.mailbox.replies.hurry()
+        self._fleet.spool.send(letters)
 
     def _has_time(self, job: FleetJob, number: int, now: float) -> bool:
         """One that has done nothing yet has all the time there is."""
@@ -328,12 +391,16 @@ class SlurmCluster:
             if not waiting:
                 continue
             own = [job for job in self._fleet.jobs if job.pool == pool and not job.is_leaving]
-            lacking = len(waiting) - sum(self._free(job) if job in self._of_job else pool.cpus for job in own)
+            free = {job: self._free(job) if job in self._of_job else pool.cpus for job in own}
+            avoided = {self._given[number].avoided for number in waiting} - {""}
+            away = sum(self._given[number].avoided != "" for number in waiting)
+            elsewhere = sum(left for job, left in free.items() if job.node not in avoided)
+            lacking = max(len(waiting) - sum(free.values()), away - elsewhere)
             used = sum(job.pool.cpus for job in self._fleet.jobs if not job.is_leaving)
             room = max((self._most - used) // pool.cpus, 0 if self._fleet.jobs else 1)
             wanted = min(-(-lacking // pool.cpus), room)
             if wanted > 0:
-                self._fleet.submit(pool, wanted)
+                self._fleet.submit(pool, wanted, avoided)
             elif lacking > 0 and not own:  # others have all the room: those that have nothing to do leave
                 idle = [job for job in self._fleet.jobs if not self._of_job.get(job)]
                 self._fleet.tell_to_end([job for job in idle if not self._waiting[job.pool]])

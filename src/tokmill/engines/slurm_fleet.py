@@ -16,21 +16,23 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import msgspec
 
 from tokmill.engines import slurm_jobs
-from tokmill.engines.mailbox import End, FromJob, Mailbox, Pulse, Reader, append
+from tokmill.engines.disk_spool import DiskSpool
+from tokmill.engines.mailbox import End, Mailbox, Pulse, Spool
 from tokmill.engines.own_process import ONE_THREAD
-from tokmill.engines.pilot import PREPARE
 from tokmill.engines.processes import Prepare
 from tokmill.engines.slurm_jobs import OVER, Listed, Refused, Seen, Unreachable, Watch
 from tokmill.engines.slurm_options import Pool
 from tokmill.engines.slurm_state import DIRECTORY, LOGS, NOW
+from tokmill.engines.store_spool import StoreSpool
 from tokmill.errors import EngineError, TokmillError, plural
 from tokmill.storage.disk import make_directory
+from tokmill.storage.location import ObjectUrl
 
 # Between looks at the queue: often while jobs come and go, seldom for hours.
 _LOOKS = (1.0, 15.0)
@@ -67,7 +69,6 @@ class FleetJob:
     def __init__(self, batch: Batch, index: int, mailbox: Mailbox) -> None:
         self.batch, self.index, self.mailbox = batch, index, mailbox
         self.pool = batch.pool
-        self.replies: Reader[FromJob] = Reader(mailbox.replies, FromJob)
         self.number = ""  # 123_4, when it is known
         self.node = ""
         self.state = _PENDING
@@ -90,7 +91,8 @@ class FleetJob:
 
 
 class Fleet:
-    """`read`: takes in what a job has said since it was last read, and calls `forget` when it says bye."""
+    """`read`: takes in what jobs have said since they were last read, and calls `forget` of those that say
+    bye. `url`: where mailboxes are, if not in `directory`: then nodes need not see it."""
 
     def __init__(
         self,
@@ -98,7 +100,8 @@ class Fleet:
         worker_bytes: int,
         prepare: Prepare | None,
         say: Callable[[str], None],
-        read: Callable[[FleetJob], object],
+        read: Callable[[Sequence[FleetJob]], object],
+        url: ObjectUrl | None = None,
     ) -> None:
         self.version = slurm_jobs.require_slurm()
         self.jobs: list[FleetJob] = []  # not gone
@@ -106,9 +109,9 @@ class Fleet:
         self.home = directory.absolute() / DIRECTORY
         self._logs = self.home / LOGS
         self._worker_bytes, self._say, self._read = worker_bytes, say, read
-        self._prefix = slurm_jobs.prefix_of(directory.absolute())
+        self._prefix = slurm_jobs.prefix_of(str(url) if url is not None else directory.absolute())
         token = secrets.token_hex(4)
-        self._run, self._spool = f"{self._prefix}{token}-", self.home / token
+        self._run = f"{self._prefix}{token}-"
         self._batches = 0
         self._is_told_of_limit = False
         self._tries: dict[Pool, int] = {}  # arrays in a row of which no job has begun
@@ -119,13 +122,12 @@ class Fleet:
         self._told_pending = "", self._answered_at
         with contextlib.ExitStack() as undo:
             self._end_former()
-            make_directory(self._spool)
-            self._spool.chmod(0o700)  # who can write there gives orders in our name
             make_directory(self._logs)
             self._remove_old()
-            (self._spool / PREPARE).write_bytes(msgspec.json.encode(prepare or ((), ())))
-            undo.callback(shutil.rmtree, self._spool, ignore_errors=True)
-            undo.callback(Pulse(self._spool).stop)
+            self.spool = self._open_spool(token, url)
+            undo.callback(self.spool.remove)
+            self.spool.write_prepare(msgspec.json.encode(prepare or ((), ())))
+            undo.callback(Pulse(self.spool).stop)
             self._watch = Watch(self._prefix)
             undo.callback(self._watch.close)
             self._array = slurm_jobs.max_array_size()
@@ -140,8 +142,20 @@ class Fleet:
             if not self.has_trouble:  # else somebody may want to read the logs
                 shutil.rmtree(self.home, ignore_errors=True)
 
+    def _open_spool(self, token: str, url: ObjectUrl | None) -> Spool:
+        if url is not None:
+            return StoreSpool(url.child(token))
+        spool = DiskSpool(self.home / token)
+        spool.open()
+        return spool
+
     def log_of(self, job: FleetJob) -> Path:
         return self._logs / f"{job.number}.log" if job.number else self._logs
+
+    def write_log(self, job: FleetJob, text: str) -> None:
+        """What a job has printed on a node that does not see this directory."""
+        with contextlib.suppress(OSError), self.log_of(job).open("a", encoding="utf-8") as log:
+            log.write(text)
 
     def forget(self, job: FleetJob) -> None:
         """It has ended."""
@@ -228,13 +242,18 @@ class Fleet:
         try:
             last = log.read_bytes()[-_LOG_BYTES:].decode(errors="replace").strip()
         except OSError:
-            last = "it has no log: its node may not see this directory"
+            last = (
+                f"its log is on that node, {_node_log(job.batch.name)}"
+                if self.spool.carries_logs
+                else "it has no log: its node may not see this directory"
+            )
         if tries >= _MAX_TRIES:
             raise EngineError(
                 f"jobs end before they begin ({state} on {job.node}), {tries} arrays of them: {last}",
                 where=str(log),
-                next="see that every node has this Python and this directory under the same paths; "
-                "`--slurm setup=…` prepares a node, `--slurm python=…` names its Python",
+                next="see that every node has this Python"
+                + (" and can reach the store; " if self.spool.carries_logs else ", and this directory; ")
+                + "`--slurm setup=…` prepares a node, `--slurm python=…` names its Python",
             )
         self._say(f"no job of an array has begun ({state} on {job.node}); its log: {log}")
 
@@ -251,8 +270,9 @@ class Fleet:
 
     # --- more jobs ---
 
-    def submit(self, pool: Pool, wanted: int) -> None:
-        """So many, or as many as Slurm takes at once; none if some were asked for just now."""
+    def submit(self, pool: Pool, wanted: int, avoided: Collection[str] = ()) -> None:
+        """So many, or as many as Slurm takes at once, not on nodes to be `avoided`; none if some were asked
+        for just now."""
         if time.monotonic() < self._submit_at:
             return
         self._submit_at = time.monotonic() + _SUBMIT_SECONDS
@@ -260,7 +280,7 @@ class Fleet:
         while size:
             batch = self._make_batch(pool, size)
             try:
-                slurm_jobs.submit(self._script(pool), self._arguments(batch))
+                slurm_jobs.submit(self._script(pool), self._arguments(batch, avoided))
             except Unreachable as error:
                 # The controller may have it all the same: its jobs are known by their names.
                 self._be_patient(str(error))
@@ -293,41 +313,51 @@ class Fleet:
     def _make_batch(self, pool: Pool, size: int) -> Batch:
         batch = Batch(f"{self._run}{self._batches}", pool)
         for index in range(size):
-            mailbox = Mailbox(self._spool, self._batches, index)
-            mailbox.make()
-            batch.jobs.append(FleetJob(batch, index, mailbox))
+            batch.jobs.append(FleetJob(batch, index, self.spool.make(self._batches, index)))
         self._batches += 1
         self.jobs += batch.jobs
         return batch
 
     def _script(self, pool: Pool) -> str:
-        command = [pool.python or sys.executable, "-m", "tokmill.engines.pilot", str(self._spool)]
+        command = [pool.python or sys.executable, "-m", "tokmill.engines.pilot", self.spool.address]
         command += [str(self._batches - 1), str(pool.cpus), str(pool.idle)]
         variables = " ".join(f"{name}={value}" for name, value in ONE_THREAD.items())
         return f"#!/bin/bash\n{pool.setup}\nexport {variables}\nexec {shlex.join(command)}\n"
 
-    def _arguments(self, batch: Batch) -> list[str]:
+    def _arguments(self, batch: Batch, avoided: Collection[str] = ()) -> list[str]:
         own = batch.pool.arguments(self._worker_bytes)
         bad = (
             {node for node, times in self._stillborn.items() if times >= _BAD_NODE} - self._good_nodes - {""}
         )
-        if bad and self._good_nodes and not any(argument.startswith("--exclude") for argument in own):
-            own.append(f"--exclude={','.join(sorted(bad))}")
-        log = str(self._logs).replace("%", "%%")  # Slurm has % for itself
+        excluded = {*(bad if self._good_nodes else ()), *avoided}
+        if excluded and not any(argument.startswith("--exclude") for argument in own):
+            own.append(f"--exclude={','.join(sorted(excluded))}")
+        if self.spool.carries_logs:
+            where = ["--chdir=/", f"--output={_node_log(batch.name)}"]
+        else:
+            log = str(self._logs).replace("%", "%%")  # Slurm has % for itself
+            where = [f"--chdir={self.home}", f"--output={log}/%A_%a.log"]
         return [
             *("--export=ALL", "--no-requeue", "--nodes=1", "--ntasks=1"),
             *(f"--job-name={batch.name}", f"--array=0-{len(batch.jobs) - 1}"),
-            *(f"--chdir={self.home}", f"--output={log}/%A_%a.log"),
+            *where,
             *own,
         ]
 
     # --- the end of jobs ---
 
     def tell_to_end(self, jobs: Sequence[FleetJob]) -> None:
-        for job in jobs:
-            if not job.is_leaving:
-                append(job.mailbox.orders, [End()])
+        told = [job for job in jobs if not job.is_leaving]
+        for job in told:
             job.is_leaving = True
+            job.mailbox.replies.hurry()
+        self.spool.send([(job.mailbox.orders, [End()]) for job in told])
+
+    def break_off(self, jobs: Sequence[FleetJob]) -> None:
+        """They are told, and cancelled; nobody waits for them."""
+        with contextlib.suppress(TokmillError):
+            self.tell_to_end(jobs)
+        self._cancel(jobs)
 
     def end(self, jobs: Sequence[FleetJob]) -> None:
         """They are told, those that have not begun are cancelled, and after a while all of them. It is over
@@ -356,8 +386,7 @@ class Fleet:
             time.sleep(_GLANCE_SECONDS)
 
     def _not_gone(self, jobs: Sequence[FleetJob], since: float) -> list[FleetJob]:
-        for job in jobs:
-            self._read(job)
+        self._read(jobs)
         with contextlib.suppress(Unreachable, Refused):
             seen = self._watch.answer()
             if seen is not None and seen.asked_at > since:
@@ -400,8 +429,13 @@ class Fleet:
     def _remove_old(self) -> None:
         """Mailboxes of former runs, whose jobs are gone."""
         for path in sorted(self.home.iterdir()):
-            if path.is_dir() and path not in (self._spool, self._logs):
+            if path.is_dir() and path != self._logs:
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def _node_log(batch: str) -> str:
+    """On the disk of a node; the driver is told what is in it."""
+    return f"/tmp/{batch}_%A_%a.log"
 
 
 def _note(job: FleetJob, found: Listed, asked_at: float) -> None:

@@ -99,9 +99,10 @@ def require_slurm() -> str:
         ) from error
 
 
-def prefix_of(directory: Path) -> str:
-    """How the names of all jobs of a directory begin, whoever has submitted them."""
-    return f"tokmill-{hashlib.sha256(os.fsencode(directory.resolve())).hexdigest()[:10]}-"
+def prefix_of(place: Path | str) -> str:
+    """How the names of all jobs of a directory, or of a URL, begin, whoever has submitted them."""
+    whole = place if isinstance(place, str) else place.resolve()
+    return f"tokmill-{hashlib.sha256(os.fsencode(whole)).hexdigest()[:10]}-"
 
 
 def max_array_size() -> int:

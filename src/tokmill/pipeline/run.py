@@ -184,15 +184,16 @@ def run(
         with target as held, contextlib.ExitStack() as stack:
             if is_stored:
                 stack.enter_context(held.open_store_run(say))
-                stack.enter_context(_own_node(held.directory.parent, address))
+                if address is None and engine != "slurm":
+                    stack.enter_context(_own_node(held.directory.parent))
             result = run_in(held.directory)
             return dataclasses.replace(result, published=held.publish(say))
 
 
 @contextlib.contextmanager
-def _own_node(work: Path, address: str | None) -> Iterator[None]:
+def _own_node(work: Path) -> Iterator[None]:
     """Workers that are started for the run have this machine for a node, as long as it takes."""
-    if address is not None or CACHE_VARIABLE in os.environ:
+    if CACHE_VARIABLE in os.environ:
         yield
         return
     directory = work.absolute() / "node"

@@ -59,7 +59,9 @@ from tokmill.storage.location import InputFile
 from tokmill.storage.traffic import Traffic
 
 # In the environment of manifests, and what is no step.
-TRAFFIC, DRIVER, HASHING = "traffic", "driver", "hashing of sources"
+TRAFFIC, DRIVER, HASHING, JOBS = "traffic", "driver", "hashing of sources", "mailboxes of jobs"
+
+PEAK = "peak_bytes"  # the most memory that a worker took for a task of a step
 
 # Read of steps that are up to date before they are relied on: a tenth of a second. `verify` reads all.
 SAMPLED_BYTES = 64 << 20
@@ -93,6 +95,8 @@ class Session:
         # A file that goes, and a directory that is synced, take a disk's time: no step waits for that.
         self._sweeper = ThreadPoolExecutor(1, thread_name_prefix="sweep")
         self._sweeping: list[Future[None]] = []
+        self._unswept: list[Artifact] = []  # a second attempt of a task may still write there
+        self._peaks: dict[str, int] = {}  # memory of a worker, by step
         self._closing: Future[None] | None = None
         self._planned: list[Step] = []
         self._receipts_before: dict[
@@ -164,6 +168,8 @@ class Session:
                 done = self._open_engine().collect()
                 conducted = at_work[done.task.directory]
                 self._traffic.setdefault(conducted.step.name, Traffic()).merge(done.traffic)
+                name = conducted.step.name
+                self._peaks[name] = max(self._peaks.get(name, 0), done.peak_bytes)
                 if self._stored is not None:
                     self._stored.hold(done.task, done.receipt, done.node)
                 self._progress.finish_task(conducted.step.name)
@@ -176,6 +182,7 @@ class Session:
                         del at_work[conducted.directory]
                         artifacts[name], has_news = self._conclude(conducted, outcome), True
 
+        self._settle()
         if not leaves_sweeping:
             self.finish_sweeping()
 
@@ -291,6 +298,7 @@ class Session:
             **self.describe(),
             "seconds": round(seconds, 3),
             "cpu_seconds": round(conducted.cpu_seconds, 3),
+            **({PEAK: peak} if (peak := self._peaks.get(step.name)) else {}),
             **({TRAFFIC: traffic} if (traffic := self._traffic_of(step.name)) else {}),
             **own,
         }
@@ -306,9 +314,19 @@ class Session:
             environment=environment,
         )
         artifact = finish(step.directory, manifest)
-        self._sweeping.append(self._sweeper.submit(sweep, artifact))
+        if self._engine is not None and str(step.directory) in self._engine.unsettled():
+            self._unswept.append(artifact)
+        else:
+            self._sweeping.append(self._sweeper.submit(sweep, artifact))
         self._progress.finish_step(step.name, seconds, outcome.counts)
         return artifact
+
+    def _settle(self) -> None:
+        """Nothing of a task that was begun twice can write any more: what it left goes."""
+        if self._engine is not None:
+            self._engine.settle()
+        while self._unswept:
+            self._sweeping.append(self._sweeper.submit(sweep, self._unswept.pop()))
 
     def _open_engine(self) -> Engine:
         if self._engine is None:
@@ -318,6 +336,7 @@ class Session:
                 self._progress.say,
                 prepare_for(self._planned),
                 self._out,
+                self._stored.spool if self._stored is not None else None,
             )
         return self._engine
 
@@ -332,6 +351,8 @@ class Session:
         traffic = {name: told for name in self._traffic if (told := self._traffic_of(name))}
         if self._stored is not None:
             traffic[DRIVER] = self._stored.traffic.as_json()
+        if self._engine is not None and (told := self._engine.traffic()):
+            traffic[JOBS] = told
         return {
             **self.describe(),
             **({TIMELINE: timeline} if timeline is not None else {}),

@@ -39,6 +39,7 @@ class StoredRun(RunFiles):
         self._sent: dict[tuple[str, int, int], StoredFile] = {}  # by path, size and time
         self._bringing = threading.Lock()
         self.traffic = Traffic()  # of the driver
+        self.spool = self._area.spool  # for an engine whose jobs share nothing else
         # who has workers for that: the session, as soon as there is one
         self.hash_objects: Callable[[Path, Sequence[InputFile]], dict[str, str]] = _hash_here
 

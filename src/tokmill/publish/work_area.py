@@ -2,6 +2,7 @@
 
     <url>/work/objects/<sha256>                 a file that a task wrote, or that the driver had alone
     <url>/work/receipts/<fingerprint>.json      what a task made, and on which node; after its files
+    <url>/work/orders/<run>/…                   what an engine and its jobs say to each other
 
 Objects are named by what is in them, so two attempts of a task write the same bytes under the same key, and
 none of them needs a condition. A receipt is written on the condition that there is none: the first attempt
@@ -28,7 +29,7 @@ from tokmill.storage.objects import open_store
 from tokmill.storage.traffic import in_context
 
 WORK = "work"
-_OBJECTS, _RECEIPTS = "objects", "receipts"
+_OBJECTS, _RECEIPTS, _ORDERS = "objects", "receipts", "orders"
 _PIECE_BYTES = 8 << 20
 # Sending this much takes as long as a request takes before its first byte.
 _ASKED_BYTES = 1 << 20
@@ -52,6 +53,7 @@ class WorkArea:
         self.url = url
         self._store = open_store(url)
         self._area = url.child(WORK)
+        self.spool = self._area.child(_ORDERS)
 
     def place(self, file: StoredFile) -> ObjectUrl:
         return self.url._replace(key=file.key) if file.key else self._area.child(f"{_OBJECTS}/{file.sha256}")
@@ -101,6 +103,7 @@ class WorkArea:
                 continue  # removed just now
             first = _decoded(found)
             if first is not None and self.has_files(first.receipt.files):
+                _check_same(first, mine)
                 return first
             etag = found.etag
             if patiently(lambda etag=etag: self._store.replace(key, data, etag)) is not None:  # type: ignore[misc]
@@ -109,7 +112,7 @@ class WorkArea:
 
     def remove(self, check: Callable[[], None]) -> None:
         """All of it, receipts before what they vouch for. `check` raises when it is not ours to remove."""
-        for kind in (_RECEIPTS, _OBJECTS):
+        for kind in (_RECEIPTS, _OBJECTS, _ORDERS):
             keys = [meta.key for meta in self._store.list(f"{self._area.child(kind).key}/")]
             for start in range(0, len(keys), 1000):
                 check()
@@ -148,6 +151,21 @@ def _decoded(found: Loaded) -> Note | None:
     with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
         return msgspec.json.decode(found.data, type=Note)
     return None
+
+
+def _check_same(first: Note, second: Note) -> None:
+    """Two attempts of one task have made the same, or one of their nodes is broken."""
+    made = [
+        ([(file.path, file.content_sha256) for file in note.receipt.files], note.receipt.counts)
+        for note in (first, second)
+    ]
+    if made[0] != made[1]:
+        raise CorruptFile(
+            f"two nodes, {first.node} and {second.node}, made different bytes of one task",
+            where=f"task {first.receipt.key}",
+            next="look at the memory and the disks of both; run without the one that is broken, into another "
+            "URL or after `work/` below this one was deleted",
+        )
 
 
 def _read_proven(path: Path, file: StoredFile) -> Iterator[bytes]:
