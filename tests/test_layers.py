@@ -84,6 +84,7 @@ BY_NAME = {
     "engines.orders": "the task function an order names",
     "loader": "names of its public face",
     "formats": "our own formats",
+    "scores": "our own kinds of scores",
     "cli": "verbs of the command line",
     "kernels.warm": "the kernels of its own folder, all or those of some modules",
     "reference.python_names": "the public face, to tell of its names",
