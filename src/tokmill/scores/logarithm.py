@@ -1,4 +1,4 @@
-"""Natural logarithms with the same bits on every machine.
+"""Natural logarithms, and powers of e, with the same bits on every machine.
 
     x = m * 2^e,  m from sqrt(1/2) to sqrt(2)          frexp: exact
     s = (m - 1) / (m + 1)
@@ -19,6 +19,7 @@ Floats = NDArray[np.float64]
 _ROOT = 0.7071067811865476  # of a half: which side of it a number falls on changes no digit that counts
 _HIGH, _LOW = 0.693147180369123816490, 1.90821492927058770002e-10  # of log 2; e * _HIGH is exact
 _POWERS = 23
+_TERMS = 18  # of exp, of at most half of log 2
 LN10 = 2.302585092994046
 
 
@@ -43,6 +44,20 @@ def log(values: Floats) -> Floats:
     rest = rest + 2.0 * series
     rest = rest + 2.0 * ratio
     return power * _HIGH + rest
+
+
+def exp(values: Floats) -> Floats:
+    """Likewise, to two units or so of the last place. Beyond -700 and 700, as there."""
+    values = np.clip(values, -700.0, 700.0)
+    power = np.rint(values / (_HIGH + _LOW))
+    rest = values - power * _HIGH
+    rest = rest - power * _LOW
+    series = np.ones_like(rest)
+    for number in range(_TERMS, 0, -1):
+        series = series * rest
+        series = series / number
+        series = series + 1.0
+    return np.ldexp(series, power.astype(np.int64))
 
 
 def gumbel(draws: NDArray[np.uint64]) -> Floats:
