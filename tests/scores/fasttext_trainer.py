@@ -22,7 +22,7 @@ model = fasttext.load_model(request["model"])
 labels = sorted(model.get_labels())
 rows = []
 # bytes that are no line ends to fastText stay in their line
-for line in Path(request["texts"]).read_text(encoding="utf-8", newline="\n").split("\n")[:-1]:
+for line in Path(request["texts"]).read_bytes().decode().split("\n")[:-1]:
     found = dict(zip(*model.predict(line, k=len(labels), threshold=-1.0), strict=True))
     rows.append([float(found.get(label, -1.0)) for label in labels])
 Path(request["answers"]).write_text(json.dumps({"labels": labels, "scores": rows}))
