@@ -1,7 +1,9 @@
 """Run with the fastText library on the path: trains a classifier, and tells what the library makes of texts.
 
-python fasttext_trainer.py REQUEST.json     {"train": FILE, "model": FILE, "options": {…}, "quantize": {…} | null,
-                                             "texts": FILE of one line each, "answers": FILE}
+python fasttext_trainer.py REQUEST.json
+
+    {"train": FILE, "model": FILE, "options": {…}, "quantize": {…} | null,
+     "texts": FILE of one line each, "answers": FILE}
 
 The answers: for every text the chance of each label, as `predict` tells it.
 """

@@ -138,7 +138,9 @@ def test_the_strongest_piece_taken_out_moves_the_score_against_it(name: str, tra
     text = "We prove the theorem by induction and the integral equals zero for every function"
     model, answers = trained(name, training, [text])
     scorer = open_fasttext(FastTextOptions(label="math"), [model])
-    words = [piece for piece in scorer.explain(text) if " " not in piece.piece and piece.piece in text.split()]
+    words = [
+        piece for piece in scorer.explain(text) if " " not in piece.piece and piece.piece in text.split()
+    ]
     up = next(piece for piece in words if piece.contribution > 0)
     before, after = scorer.score(
         string_column(column([text, " ".join(word for word in text.split() if word != up.piece)]))

@@ -42,6 +42,7 @@ from tokmill.clean.url_policy import RobotsPolicy, UrlPolicy, find_lists
 from tokmill.duplicates.near import choose_bands
 from tokmill.errors import RecipeError, TokmillError
 from tokmill.pipeline.references import open_references
+from tokmill.pipeline.scores import model_files, plan_scores
 from tokmill.recipe import (
     CleanLimits,
     Corpus,
@@ -57,7 +58,7 @@ from tokmill.recipe import (
 from tokmill.sources.hub import is_pinned, resolve_revision
 from tokmill.sources.readers import list_corpus, list_hub_of_language, list_source, resolve_reading
 from tokmill.sources.reading import Reading
-from tokmill.stages.clean import CleanExtra, cleaning_task, list_inputs
+from tokmill.stages.clean import CleanExtra, cleaning_task, list_inputs, model_inputs
 from tokmill.stages.dedup.method import OWN_SOURCE, DedupExtra
 from tokmill.stages.dedup.stage import AllOptions
 from tokmill.stages.ingest.shards import (
@@ -143,6 +144,7 @@ def resolve_cleaning(recipe: Recipe, source: Source, base: Path) -> CleanOptions
         transforms=transforms or msgspec.UNSET,
         urls=url_policy(urls, base) if urls else msgspec.UNSET,
         robots=RobotsPolicy(robots.field, tuple(dict.fromkeys(robots.drop))) if robots else msgspec.UNSET,
+        scores=plan_scores(recipe.scores, base)[0] or msgspec.UNSET,
         version=version_of(sieve),
     )
 
@@ -237,6 +239,8 @@ def source_steps(
         name: (local_path(file.path), _list_sha256(file))
         for name, file in url_lists(own_section("urls", recipe, source) or recipe.urls, base).items()
     }
+    models = model_files(recipe.scores, base)
+    inputs = (*list_inputs(lists), *model_inputs(models))
     normalize = own_section("normalize", recipe, source) or recipe.normalize
     forgotten = out / FORGOTTEN_FILE
     ingest = Step(
@@ -262,7 +266,7 @@ def source_steps(
             hub=found.dataset,
             max_bad_fraction=source.max_bad_fraction,
             forgotten=forgotten,
-            follower=cleaning_task(cleaning, clean_directory, list_inputs(lists)),
+            follower=cleaning_task(cleaning, clean_directory, inputs),
         ),
     )
     clean = Step(
@@ -271,8 +275,11 @@ def source_steps(
         directory=clean_directory,
         options=cleaning,
         needs=(ingest.name,),
-        files={f"urls {name}": digest for name, (_, digest) in lists.items()},
-        extra=CleanExtra(normalize.max_nul_fraction, recipe.clean or CleanLimits(), list_inputs(lists)),
+        files={
+            **{f"urls {name}": digest for name, (_, digest) in lists.items()},
+            **{f"score {name}": digest for name, (_, digest) in models.items()},
+        },
+        extra=CleanExtra(normalize.max_nul_fraction, recipe.clean or CleanLimits(), inputs),
     )
     return [ingest, clean]
 

@@ -24,6 +24,7 @@ from tokmill.recipe.cleaning import (
     Values,
     Window,
 )
+from tokmill.recipe.scores import FastText, Score, Windows
 from tokmill.recipe.section import Path_, Section
 from tokmill.recipe.source import (
     ROLES,
@@ -75,6 +76,7 @@ __all__ = [
     "Directory",
     "EarlierNear",
     "Extract",
+    "FastText",
     "Fields",
     "Filter",
     "Fim",
@@ -93,6 +95,7 @@ __all__ = [
     "Recipe",
     "Robots",
     "Sample",
+    "Score",
     "Section",
     "Shards",
     "Source",
@@ -110,6 +113,7 @@ __all__ = [
     "Webdataset",
     "Wikipedia",
     "Window",
+    "Windows",
     "dtype_of",
     "format_mistakes",
     "template_parts",

@@ -42,6 +42,7 @@ from tokmill.recipe.cleaning import (
     is_directory,
     split_mistakes,
 )
+from tokmill.recipe.scores import Score, score_mistakes
 from tokmill.recipe.section import Amount, Name, Path_, Section, Share, Weight, part_of
 from tokmill.recipe.source import Source
 
@@ -382,7 +383,7 @@ class Shards(Section):
 
 
 class Recipe(Section):
-    LATER: ClassVar = ("clean", "fim", "robots", "urls")
+    LATER: ClassVar = ("clean", "fim", "robots", "scores", "urls")
 
     name: Name
     seed: int = Field(0, ge=0, lt=1 << 63)
@@ -397,6 +398,7 @@ class Recipe(Section):
     urls: Urls | None = None
     robots: Robots | None = None
     language: Language | None = None
+    scores: list[Score] = Field([], description="models that judge documents; each is a measure of its own")
     filters: Filters = []
     redact: list[Redaction] = []
     clean: CleanLimits | None = None
@@ -425,6 +427,7 @@ class Recipe(Section):
                 if isinstance(name, str) and first.setdefault(name, index) != index:
                     yield (section, index, "name"), f"{section}[{first[name]}] is called {name} too"
         yield from _fallback_mistakes(given.get("sources"))
+        yield from score_mistakes(given)
         yield from _unknown_names(given)
         yield from split_mistakes(given)
         yield from _chat_mistakes(given)
