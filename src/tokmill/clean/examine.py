@@ -59,7 +59,7 @@ from tokmill.duplicates.shingling import HASH_NORMALIZATION, exact_hashes
 from tokmill.kernels import hashing
 from tokmill.kernels.characters import measure_text
 from tokmill.kernels.wordclasses import VERSION as WORD_CLASSES
-from tokmill.schema import one_piece, string_column
+from tokmill.schema import SCORE, one_piece, string_column
 from tokmill.scores.scoring import HOOK as SCORE_HOOK
 from tokmill.scores.scoring import ScorePlan, score_columns
 
@@ -111,7 +111,7 @@ def apply_filters(
         changed[rows] = True
         sizes = [np.diff(string_column(column).offsets)[rows] for column in (before, texts)]
         changes.append(Change(plugin.name.rpartition(":")[2], rows, sizes[0], sizes=sizes[1]))
-    names = [column for column in filters.columns() if not column.startswith((AFTER, HOOK))]
+    names = [column for column in filters.columns() if not column.startswith((AFTER, HOOK, SCORE))]
     if filters.line_edits is None:
         measures = measure(texts, names)
     else:
