@@ -79,7 +79,9 @@ def _of_source(artifact: Artifact, source: str) -> Json:
     """As the counts of a step have them."""
     counts: Json = {key: Counter() for key in _COUNTED}
     keys = {verdict: key for key, verdict in _COUNTED.items()}
-    for entry in artifact.manifest.entries("ledger") if artifact.manifest.kind in ("dedup", "split") else ():
+    for entry in (
+        artifact.manifest.entries("ledger") if artifact.manifest.kind in ("scores", "dedup", "split") else ()
+    ):
         ledger = load_table(artifact.path(entry), ["source", "verdict", "reason"])
         own = ledger.filter(pc.equal(ledger.column("source"), source))
         for line in own.group_by(["verdict", "reason"]).aggregate([([], "count_all")]).to_pylist():
@@ -145,7 +147,7 @@ def _of_build(found: Found, step: str, build: Artifact) -> Iterator[Json]:
 
 # By the kind of step; those that are not here lose nothing.
 _READERS = {
-    **dict.fromkeys(("ingest", "dedup", "split"), _of_ledger),
+    **dict.fromkeys(("ingest", "scores", "dedup", "split"), _of_ledger),
     "clean": _of_clean,
     "mixture": _of_mixture,
     "build": _of_build,

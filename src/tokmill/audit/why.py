@@ -116,6 +116,7 @@ class History(NamedTuple):
     ingest: Json
     clean: Json | None = None
     rules: tuple[RuleOutcome, ...] = ()
+    scores: Json | None = None  # percentiles, where there are some
     dedup: Json | None = None
     split: str | None = None
     tokens: Json | None = None
@@ -123,8 +124,9 @@ class History(NamedTuple):
     page: Json | None = None  # where the web page lies that it is of, and what became of its blocks
 
     def as_json(self) -> Json:
+        told = {key: value for key, value in self._asdict().items() if key != "scores" or value is not None}
         return {
-            **self._asdict(),
+            **told,
             "rules": [rule._asdict() for rule in self.rules],
             "builds": list(self.builds),
         }
@@ -300,6 +302,19 @@ def history_of(run: RunPlaces, place: Place, doc_id: str) -> History:
 
 def _after_clean(run: RunPlaces, place: Place, history: History) -> History:
     shard, row = place
+    scores = run.artifacts.get("scores")
+    if scores is not None:
+        percentiles = load_of(scores, f"percentiles-{shard.number:05d}.parquet")
+        assert percentiles is not None, "every shard has percentiles"
+        drops = _ledger_rows(scores, f"ledger-{shard.number:05d}.parquet", row)
+        told = {
+            "kept": not drops,
+            "percentiles": percentiles.slice(row, 1).to_pylist()[0],
+            "decisions": drops,
+        }
+        history = history._replace(scores=told)
+        if drops:
+            return history._replace(outcome=f"dropped by scores: {drops[0]['reason']}")
     dedup = run.artifacts.get("dedup")
     if dedup is not None:
         ledger = _ledger_rows(dedup, f"ledger-{shard.number:05d}.parquet", row)

@@ -63,6 +63,11 @@ def render_history(history: History) -> None:
             line("", decision)
     if history.rules:
         _render_rules(history.rules)
+    if history.scores is not None:
+        percentiles = {name: f"{v:.6g}" for name, v in history.scores["percentiles"].items() if v is not None}
+        line("scores", {"kept": history.scores["kept"], **percentiles})
+        for decision in history.scores["decisions"]:
+            line("", decision)
     if history.dedup is not None:
         line("dedup", {"kept": history.dedup["kept"]})
         for decision in history.dedup["decisions"]:

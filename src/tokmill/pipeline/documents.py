@@ -37,7 +37,7 @@ from tokmill.clean.language import (
     score_for_recall,
 )
 from tokmill.clean.license_policy import make_policy
-from tokmill.clean.rules import Kind, compile_filters, load_pack
+from tokmill.clean.rules import Kind, Rule, compile_filters, load_pack, score_rules
 from tokmill.clean.url_policy import RobotsPolicy, UrlPolicy, find_lists
 from tokmill.duplicates.near import choose_bands
 from tokmill.errors import RecipeError, TokmillError
@@ -55,6 +55,7 @@ from tokmill.recipe import (
     Source,
     Urls,
 )
+from tokmill.schema import PERCENTILE, SCORE
 from tokmill.sources.hub import is_pinned, resolve_revision
 from tokmill.sources.readers import list_corpus, list_hub_of_language, list_source, resolve_reading
 from tokmill.sources.reading import Reading
@@ -70,6 +71,7 @@ from tokmill.stages.ingest.shards import (
     SampleOptions,
 )
 from tokmill.stages.ingest.stage import INPUT_STATS
+from tokmill.stages.ranking import RankedScore, RankOptions
 from tokmill.storage.elsewhere import place_of
 from tokmill.storage.location import InputFile, ObjectFile, file_sha256, local_path
 from tokmill.storage.patterns import find_files
@@ -282,6 +284,24 @@ def source_steps(
         extra=CleanExtra(normalize.max_nul_fraction, recipe.clean or CleanLimits(), inputs),
     )
     return [ingest, clean]
+
+
+def ranking_step(recipe: Recipe, out: Path, documents: tuple[str, ...]) -> Step:
+    """Percentiles, and the rules on them that each source has."""
+    ranked = tuple(RankedScore(score.name, score.percentile) for score in recipe.scores if score.percentile)
+    rules: dict[str, tuple[Rule, ...]] = {}
+    for source in recipe.sources:
+        own = own_section("filters", recipe, source)
+        filters = recipe.filters if own is None else own
+        found = [
+            rule
+            for one in filters
+            if one.measure is not None and one.measure.startswith(SCORE) and one.measure.endswith(PERCENTILE)
+            for rule in score_rules(one)
+        ]
+        if found and f"clean/{source.name}" in documents:
+            rules[source.name] = tuple(found)
+    return Step("scores", "scores", out / "scores", RankOptions(ranked=ranked, rules=rules), documents)
 
 
 def dedup_step(dedup: Dedup, base: Path, out: Path, documents: tuple[str, ...], own: Own) -> Step:
