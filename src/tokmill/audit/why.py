@@ -124,9 +124,8 @@ class History(NamedTuple):
     page: Json | None = None  # where the web page lies that it is of, and what became of its blocks
 
     def as_json(self) -> Json:
-        told = {key: value for key, value in self._asdict().items() if key != "scores" or value is not None}
         return {
-            **told,
+            **self._asdict(),
             "rules": [rule._asdict() for rule in self.rules],
             "builds": list(self.builds),
         }

@@ -27,6 +27,7 @@ Reals = NDArray[np.float64]
 ADDED = 1e-5
 _LOG2_E, _LN2_HIGH, _LN2_LOW = 1.4426950408889634, 0.6931471803691238, 1.9082149292705877e-10
 _LARGEST = 700.0
+_HALF_ROOT = 0.7071067811865476
 # 1/n!: to the 13th power, below 0.35, the rest is less than 2^-60
 _TERMS = tuple(1.0 / math.factorial(n) for n in range(14))[::-1]
 # fastText looks a sigmoid up: 512 steps from -8 to 8
@@ -87,6 +88,34 @@ def exponential(x: float) -> float:
     for term in _TERMS:
         total = total * rest + term
     return math.ldexp(total, int(power))
+
+
+@raw_step
+def logarithm(x: float) -> float:
+    """Of a number above zero."""
+    part, power = math.frexp(x)
+    if part < _HALF_ROOT:
+        part, power = part * 2.0, power - 1
+    ratio = (part - 1.0) / (part + 1.0)
+    square = ratio * ratio
+    total = 0.0
+    for n in range(12, -1, -1):
+        total = total * square + 1.0 / (2 * n + 1)
+    return (power * _LN2_LOW + 2.0 * ratio * total) + power * _LN2_HIGH
+
+
+def gumbel_of(hashes: NDArray[np.uint64]) -> Reals:
+    """Noise of Gumbel's distribution, from hashes that are spread evenly."""
+    found = np.zeros(len(hashes))
+    _gumbel(frozen(hashes, np.uint64), found)
+    return found
+
+
+@raw_kernel(lambda: gumbel_of(np.zeros(1, np.uint64)))
+def _gumbel(hashes: NDArray[np.uint64], found: Reals) -> None:
+    for row in range(hashes.size):
+        uniform = (np.float64(hashes[row] >> U64(12)) + 0.5) * 2.0**-52
+        found[row] = -logarithm(-logarithm(uniform))
 
 
 @raw_kernel(lambda: softmax_of(np.zeros((1, 1)), 0))

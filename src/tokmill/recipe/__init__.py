@@ -24,7 +24,7 @@ from tokmill.recipe.cleaning import (
     Values,
     Window,
 )
-from tokmill.recipe.scores import FastText, Score, Windows
+from tokmill.recipe.scores import FastText, Repeat, Score, Select, Windows
 from tokmill.recipe.section import Path_, Section
 from tokmill.recipe.source import (
     ROLES,
@@ -93,10 +93,12 @@ __all__ = [
     "Path_",
     "Pdf",
     "Recipe",
+    "Repeat",
     "Robots",
     "Sample",
     "Score",
     "Section",
+    "Select",
     "Shards",
     "Source",
     "Split",

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from tokmill.recipe.cleaning import Bound
-from tokmill.recipe.section import Path_, Section, part_of
+from tokmill.recipe.section import Amount, Path_, Section, part_of, shortest_spelling
 from tokmill.schema import PERCENTILE, SCORE
 
 # A key of a section, and a part of names with dots: score.edu.percentile
@@ -48,6 +48,50 @@ class Windows(Section):
             yield ("bound",), "is required: `share_above` is the share of windows that score more than it"
         if not is_share and given.get("bound") is not None:
             yield ("bound",), "belongs to `aggregate: share_above`"
+
+
+def _percentiles(given: Any) -> Any:
+    """Keys of YAML are numbers or text; 95 and "95" are one."""
+    if not isinstance(given, dict):
+        return given
+    return {shortest_spelling(str(key)): value for key, value in given.items()}
+
+
+Times = Annotated[int, Field(ge=0, le=1000)]
+
+
+class Repeat(Section):
+    """How often documents are built, by where their score stands; of training, not of what is held out."""
+
+    by: str = Field(pattern=r"^score\.[a-z][a-z0-9_]*$", description="a score with `percentile`")
+    percentiles: Annotated[dict[str, Times], BeforeValidator(_percentiles)] = Field(
+        min_length=1, description="{95: 4, 80: 2, 40: 1, 0: 0}: from this percentile on, so many times"
+    )
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        steps = _percentiles(given.get("percentiles"))
+        if not isinstance(steps, dict):
+            return
+        for key in steps:
+            try:
+                is_right = 0 <= float(key) <= 100
+            except ValueError:
+                is_right = False
+            if not is_right:
+                yield ("percentiles",), f"{key} is no percentile: 0 to 100"
+                return
+        if steps and "0" not in steps:
+            yield ("percentiles",), "says nothing of the lowest: give 0, such as `0: 0`, or `0: 1`"
+        if steps and not any(steps.values()):
+            yield ("percentiles",), "would leave nothing"
+
+
+class Select(Section):
+    """Documents that are built, drawn by their score (Gumbel top-k): of training, not of what is held out."""
+
+    by: str = Field(pattern=r"^score\.[a-z][a-z0-9_]*$", description="a score: the logarithm of a weight")
+    tokens: Amount = Field(description="2B: of the selected documents together, at most")
 
 
 class Score(Section):
@@ -119,6 +163,11 @@ def _named(given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
         (("sources", index, "clean"), part_of(source, "clean"))
         for index, source in enumerate(sources if isinstance(sources, list) else [])
     ]
+    mixture = given.get("mixture")
+    for key, suffix in (("repeat", PERCENTILE), ("select", "")):
+        by = part_of(part_of(mixture, key), "by") if mixture is not None else None
+        if isinstance(by, str):
+            yield ("mixture", key, "by"), by + suffix
     for place, own in holders:
         filters = part_of(own, "filters") if own is not None else None
         for index, rule in enumerate(filters if isinstance(filters, list) else []):
