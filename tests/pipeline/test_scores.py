@@ -220,3 +220,29 @@ def test_mistakes_in_the_section_are_told(
 ) -> None:
     with pytest.raises(TokmillError, match=told):
         mill.run(scored_corpus(tmp_path, scores, filters=filters), workers=1)
+
+
+def test_why_explains_a_score_by_the_words_that_made_it(run: Path) -> None:
+    """Of one document: the words that weigh, and no others; what they add is what the score is made of."""
+    ids = load_table(run / "ingest/problems/documents-00000-000.parquet", ["doc_id", "text"]).to_pylist()
+    document = next(one for one in ids if {"many", "each"} <= set(one["text"].split()))
+    (history,) = mill.why(run, document["doc_id"], explain=True).documents or []
+    (told,) = history.explained
+    pieces = {one["piece"]: one["contribution"] for key in ("up", "down") for one in told[key]}
+    words = [word for word in document["text"].split() if word in WEIGHTS] + ["</s>"]
+    assert pieces == pytest.approx(
+        {word: WEIGHTS[word] * words.count(word) / len(words) for word in set(words)}, abs=1e-6
+    )
+    assert all(one["contribution"] > 0 for one in told["up"])
+    assert all(one["contribution"] < 0 for one in told["down"])
+    assert told["value"] == pytest.approx(score_of(document["text"]), abs=1e-6)
+    assert told["note"] is None
+    (plain,) = mill.why(run, document["doc_id"]).documents or []
+    assert plain.explained == ()
+
+
+def test_an_explanation_without_the_model_says_so(tmp_path: Path) -> None:
+    out = mill.run(scored_corpus(tmp_path), workers=1).out
+    write_model(tmp_path / "edu.bin", WEIGHTS | {"many": 3.0})
+    (history,) = mill.why(out, "problem-00001", explain=True).documents or []
+    assert "--base" in history.explained[0]["note"]

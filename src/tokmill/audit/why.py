@@ -121,6 +121,7 @@ class History(NamedTuple):
     split: str | None = None
     tokens: Json | None = None
     builds: tuple[Json, ...] = ()
+    explained: tuple[Json, ...] = ()  # scores, and what pushed them up and down, where that is asked for
     page: Json | None = None  # where the web page lies that it is of, and what became of its blocks
 
     def as_json(self) -> Json:
@@ -128,6 +129,7 @@ class History(NamedTuple):
             **self._asdict(),
             "rules": [rule._asdict() for rule in self.rules],
             "builds": list(self.builds),
+            "explained": list(self.explained),
         }
 
 
@@ -162,11 +164,13 @@ def why(
     source: str | None = None,
     reason: str | None = None,
     blocks: bool = False,
+    explain: bool = False,
     base: str | Path | None = None,
 ) -> Why:
     """The history of a document: every rule with its value and margin, what was decided,
     where its tokens are. Of a web page also how much of it was kept and left out, and with `blocks` each
-    block, with its score and what decided it; `base` is where the recipe lies, to find the page again.
+    block, with its score and what decided it; with `explain`, what pushed each learned score up and down.
+    `base` is where the recipe lies, to find the page and the models again.
 
     With a `reason` instead (or a part of its name, or "all") how many left or were changed for it,
     and some of them.
@@ -177,10 +181,14 @@ def why(
         )
     if doc_id is not None:
         run = open_places(directory)
-        return Why([_with_page(run, told, base, blocks) for told in tell_histories(run, doc_id, source)])
-    if blocks:
+        told = tell_histories(run, doc_id, source)
+        pages = [_with_page(run, one, base, blocks) for one in told]
+        return Why(
+            [_with_scores(run, one, page, base, explain) for one, page in zip(told, pages, strict=True)]
+        )
+    if blocks or explain:
         raise RecipeError(
-            "--blocks is for one document",
+            f"{'--blocks' if blocks else '--explain'} is for one document",
             where="tokmill why",
             next="give its DOC_ID, and no `--reason`",
         )
@@ -242,6 +250,16 @@ def _with_page(run: RunPlaces, told: Told, base: str | Path | None, blocks: bool
 
     page = tell_page(run, told.place, history, base)
     return history._replace(page=page.as_json(blocks=blocks)) if page is not None else history
+
+
+def _with_scores(
+    run: RunPlaces, told: Told, history: History, base: str | Path | None, explain: bool
+) -> History:
+    if not explain or told.place is None:
+        return history
+    from tokmill.audit.explaining import explain_scores
+
+    return history._replace(explained=tuple(explain_scores(run, told.place, base)))
 
 
 def _of_record(source: str, row: Json) -> History:

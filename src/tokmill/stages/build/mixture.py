@@ -436,6 +436,8 @@ def perform_mixture(task: Task[SplitMixtureOptions]) -> Made:
     found = scheduling.summary
     facts = _facts(found)
     if options.chosen:
+        if options.least is not msgspec.UNSET:
+            facts["least"] = options.least
         for number, stream in enumerate(streams):
             facts["sources"][found.names[number]] |= {
                 "tokens_once": stream.tokens_once,
