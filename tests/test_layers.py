@@ -36,6 +36,7 @@ LATE = {
     ("engines.local", "tokmill.engines.dask"): "likewise",
     ("engines.local", "tokmill.engines.slurm"): "likewise",
     ("audit.why", "tokmill.audit.webpages"): "half a second of readers, where a source has web pages",
+    ("audit.why", "tokmill.audit.explaining"): "models and their kernels, where an explanation is asked for",
     ("reports.peeking", "tokmill.reports.webpage"): "likewise, and of what makes pages",
     ("sources.hubfile", "huggingface_hub"): "the extra `hub`",
     ("sources.hubfile", "huggingface_hub.errors"): "likewise",

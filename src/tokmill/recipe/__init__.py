@@ -24,6 +24,7 @@ from tokmill.recipe.cleaning import (
     Values,
     Window,
 )
+from tokmill.recipe.scores import FastText, Repeat, Score, Select, Windows
 from tokmill.recipe.section import Path_, Section
 from tokmill.recipe.source import (
     ROLES,
@@ -75,6 +76,7 @@ __all__ = [
     "Directory",
     "EarlierNear",
     "Extract",
+    "FastText",
     "Fields",
     "Filter",
     "Fim",
@@ -91,9 +93,12 @@ __all__ = [
     "Path_",
     "Pdf",
     "Recipe",
+    "Repeat",
     "Robots",
     "Sample",
+    "Score",
     "Section",
+    "Select",
     "Shards",
     "Source",
     "Split",
@@ -110,6 +115,7 @@ __all__ = [
     "Webdataset",
     "Wikipedia",
     "Window",
+    "Windows",
     "dtype_of",
     "format_mistakes",
     "template_parts",

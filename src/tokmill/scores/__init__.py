@@ -42,7 +42,9 @@ from tokmill.errors import RecipeError
 from tokmill.schema import StringColumn
 
 # One line for each kind that is ours: the key of its section in a recipe, and where its record is.
-_OURS: dict[str, str] = {}
+_OURS = {
+    "fasttext": "tokmill.scores.fasttext:FASTTEXT",
+}
 
 Numbers = NDArray[np.float64] | NDArray[np.int64]
 
