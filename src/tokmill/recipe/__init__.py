@@ -24,7 +24,16 @@ from tokmill.recipe.cleaning import (
     Values,
     Window,
 )
-from tokmill.recipe.scores import FastText, Repeat, Score, Select, Windows
+from tokmill.recipe.scores import (
+    FastText,
+    Importance,
+    Linear,
+    Perplexity,
+    Repeat,
+    Score,
+    Select,
+    Windows,
+)
 from tokmill.recipe.section import Path_, Section
 from tokmill.recipe.source import (
     ROLES,
@@ -81,9 +90,11 @@ __all__ = [
     "Filter",
     "Fim",
     "Hub",
+    "Importance",
     "Language",
     "License",
     "Limit",
+    "Linear",
     "Mbox",
     "Mixture",
     "Near",
@@ -92,6 +103,7 @@ __all__ = [
     "Parallel",
     "Path_",
     "Pdf",
+    "Perplexity",
     "Recipe",
     "Repeat",
     "Robots",

@@ -1,6 +1,6 @@
 """Section for scores: models that judge documents, each a measure of its own.
 
-scores   a name, one kind (fasttext, hook, plugin), windows of words, percentiles
+scores   a name, one kind (fasttext, linear, importance, perplexity, hook, plugin), windows, percentiles
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tokmill.schema import PERCENTILE, SCORE
 # A key of a section, and a part of names with dots: score.edu.percentile
 ScoreName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=60)]
 
-KINDS = ("fasttext", "hook", "plugin")
+KINDS = ("fasttext", "linear", "importance", "perplexity", "hook", "plugin")
 
 
 class FastText(Section):
@@ -32,6 +32,35 @@ class FastText(Section):
     )
     lower: bool = Field(False, description="texts in lower case")
     first_words: int | None = Field(None, ge=1, description="only so many words of a text are looked at")
+
+
+class Linear(Section):
+    """A classifier that `tokmill score train` made; the score is the chance of a label."""
+
+    path: str = Field(description="of the model, relative to the recipe")
+    sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$", description="of the file: others are refused")
+    label: str | None = Field(None, description="whose chance is the score [default: the last of the model]")
+    output: Literal["probability", "margin"] = Field(
+        "probability", description="margin: before the sigmoid, where few texts are equal"
+    )
+
+
+class Importance(Section):
+    """How much likelier a text is under a target than under raw data, by hashed n-grams (DSIR)."""
+
+    path: str = Field(description="of the weights, relative to the recipe")
+    sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$", description="of the file: others are refused")
+    output: Literal["sum", "mean"] = Field("sum", description="of the log-ratios of a text's n-grams")
+
+
+class Perplexity(Section):
+    """Of a text under an n-gram model: an ARPA file, or one that was trained by tokmill."""
+
+    path: str = Field(description="of the model, relative to the recipe")
+    sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$", description="of the file: others are refused")
+    output: Literal["perplexity", "log10"] = Field(
+        "perplexity", description="log10: the mean log10 of the probability of a word"
+    )
 
 
 class Windows(Section):
@@ -101,6 +130,9 @@ class Score(Section):
 
     name: ScoreName = Field(description="the measure is `score.<name>`")
     fasttext: FastText | None = None
+    linear: Linear | None = None
+    importance: Importance | None = None
+    perplexity: Perplexity | None = None
     hook: str | None = Field(None, description="a function of columns, as for measures: hooks.py:name")
     plugin: str | None = Field(None, description="a kind of score of an installed package")
     options: dict[str, Any] = Field({}, description="for the `plugin`; `path` and `sha256` of its model")

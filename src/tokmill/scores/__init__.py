@@ -44,6 +44,9 @@ from tokmill.schema import StringColumn
 # One line for each kind that is ours: the key of its section in a recipe, and where its record is.
 _OURS = {
     "fasttext": "tokmill.scores.fasttext:FASTTEXT",
+    "importance": "tokmill.scores.importance:IMPORTANCE",
+    "linear": "tokmill.scores.linear:LINEAR",
+    "perplexity": "tokmill.scores.perplexity:PERPLEXITY",
 }
 
 Numbers = NDArray[np.float64] | NDArray[np.int64]
