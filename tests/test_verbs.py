@@ -221,6 +221,28 @@ CALLS: dict[str, dict[str, Any]] = {
         "text": "question",
         "workers": 1,
     },
+    "score train": {
+        "positive": ["problems.jsonl"],
+        "negative": ["others.jsonl"],
+        "out": "good.model",
+        "text": "question",
+        "words": 1,
+        "min_chars": 3,
+        "max_chars": 4,
+        "epochs": 2,
+        "rate": 1.5,
+        "min_docs": 1,
+        "max_docs": 40,
+        "valid_fraction": 0.2,
+        "seed": 3,
+    },
+    "score eval": {
+        "model": "trained.model",
+        "positive": ["problems.jsonl"],
+        "negative": ["others.jsonl"],
+        "text": "question",
+        "label": "positive",
+    },
     "score compare": {"directory": "out", "first": "chars", "second": "chars", "examples": 2},
     "materialize files": {**TEXTS, "out": "corpora", "name": "org/some", "workers": 1},
     "materialize sample": {**TEXTS, "out": "drawn", "k": 10, "seed": 1, "splits": "train=8,valid=2"},
@@ -269,6 +291,7 @@ WRITING = {
         "export",
         "index",
         "score apply",
+        "score train",
         "shard",
         "build",
         "materialize files",
@@ -309,6 +332,14 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     near = {"exact": True, "near": {"threshold": 0.5}}
     tokmill.run(small_corpus(first, dedup=near), first / "out", workers=1)
     write_model(first / "edu.bin")
+    others = [json.dumps({"id": f"other-{number}", "question": f"Buy {number} now!"}) for number in range(30)]
+    (first / "others.jsonl").write_text("\n".join(others) + "\n")
+    tokmill.score_train(
+        positive=first / "problems.jsonl",
+        negative=first / "others.jsonl",
+        out=first / "trained.model",
+        text="question",
+    )
     texts: Any = {"patterns": str(first / "problems.jsonl"), "text": "question"}
     tokmill.materialize_sample(**texts, out=first / "mini", k=20, seed=1, splits={"train": 16, "valid": 4})
     snapshot = tokmill.materialize_files(**texts, out=first / "root", workers=1)

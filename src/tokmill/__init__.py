@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tokmill.adhoc.mixtures import tokenizer_train
     from tokmill.adhoc.reading import hub_configs
     from tokmill.adhoc.recipes import recipe_check, recipe_import, recipe_init, recipe_schema
+    from tokmill.adhoc.score_training import score_eval, score_train
     from tokmill.adhoc.scoring import score_apply
     from tokmill.adhoc.snapshot import materialize_files, materialize_hub, select
     from tokmill.adhoc.subset import materialize_sample
@@ -163,7 +164,7 @@ __all__ += [
     "recipe_import",
 ]
 __all__ += ["recipe_init", "recipe_schema", "redact", "report", "review", "run", "sample"]
-__all__ += ["score_apply", "score_compare", "select", "shard"]
+__all__ += ["score_apply", "score_compare", "score_eval", "score_train", "select", "shard"]
 __all__ += ["status", "tokenizer_check", "tokenizer_coverage", "tokenizer_guard", "tokenizer_train", "trace"]
 __all__ += ["verify", "whatif", "why"]
 

@@ -14,14 +14,20 @@ from tokmill.cli.source_options import DIRECTORY, out_option, workers_option
 from tokmill.errors import plural
 
 if TYPE_CHECKING:
+    from tokmill.adhoc.score_training import Evaluated, Trained
     from tokmill.adhoc.scoring import Scored
     from tokmill.audit.agreement import Agreement
 
 VERBS = {
     "Look at a run": {
         "score": (
-            "Score texts with a model, and compare scores.",
-            {"apply": "adhoc.scoring", "compare": "audit.agreement"},
+            "Train models that score texts, apply them, and compare scores.",
+            {
+                "apply": "adhoc.scoring",
+                "compare": "audit.agreement",
+                "eval": "adhoc.score_training",
+                "train": "adhoc.score_training",
+            },
         ),
     },
 }
@@ -29,7 +35,7 @@ VERBS = {
 
 @click.group("score", epilog="Example: tokmill score compare out/demo score.edu score.math")
 def score_command() -> None:
-    """Score texts with a model, and compare the scores of a run."""
+    """Train models that score texts, apply them, and compare the scores of a run."""
 
 
 @score_command.command(
@@ -74,6 +80,84 @@ def compare_command(as_json: bool, **options: Any) -> None:
     """Compare two scores, or any two measures, of the run in DIRECTORY: the correlation of their ranks, and
     the documents that they judge most differently."""
     answer(tokmill.score_compare(**options), as_json, _render_agreement)
+
+
+@score_command.command(
+    "train",
+    epilog=(
+        "Example: tokmill score train --positive 'good/*.jsonl.zst' --negative 'rest/*.jsonl.zst' "
+        "--out good.model"
+    ),
+)
+@click.option("--positive", multiple=True, required=True, metavar="FILES", help="Documents that are wanted.")
+@click.option("--negative", multiple=True, required=True, metavar="FILES", help="Documents that are not.")
+@out_option("the model", click.Path(dir_okay=False), required=True)
+@click.option("--text", help="The field with the text. [default: text]")
+@click.option("--words", type=click.IntRange(0, 3), default=2, help="N-grams of up to so many words.")
+@click.option(
+    "--min-chars", type=click.IntRange(0, 6), default=0, help="And of so many characters, at least."
+)
+@click.option("--max-chars", type=click.IntRange(0, 6), default=0, help="At most; 0: none.")
+@click.option("--epochs", type=click.IntRange(1), default=5, help="Passes over the documents.")
+@click.option("--rate", type=float, default=2.0, help="Of learning, at the start.")
+@click.option(
+    "--min-docs", type=click.IntRange(1), default=2, help="N-grams of fewer documents do not count."
+)
+@click.option("--max-docs", type=click.IntRange(1), help="At most so many documents of each kind.")
+@click.option("--valid-fraction", type=float, default=0.1, help="Held out, and measured on.")
+@click.option("--seed", type=int, default=0, help="Of the order, and of who is held out.")
+@click.option("--replace", is_flag=True, help="Replace the file.")
+@verb
+def train_command(as_json: bool, **options: Any) -> None:
+    """Train a linear classifier that tells wanted documents from others, for `scores: [{linear: …}]`."""
+    answer(tokmill.score_train(**options), as_json, _render_trained)
+
+
+@score_command.command(
+    "eval",
+    epilog=(
+        "Example: tokmill score eval good.model --positive 'good/*.jsonl.zst' --negative 'rest/*.jsonl.zst'"
+    ),
+)
+@click.argument("model", type=click.Path(exists=True, dir_okay=False))
+@click.option("--positive", multiple=True, required=True, metavar="FILES", help="Documents that are wanted.")
+@click.option("--negative", multiple=True, required=True, metavar="FILES", help="Documents that are not.")
+@click.option("--text", help="The field with the text. [default: text]")
+@click.option("--label", help="Whose chance is the score. [default: the last of the model]")
+@verb
+def eval_command(as_json: bool, **options: Any) -> None:
+    """Measure how well the classifier MODEL tells wanted documents from others."""
+    answer(tokmill.score_eval(**options), as_json, _render_evaluated)
+
+
+def _render_trained(made: Trained) -> None:
+    learned = ", ".join(f"{count:,} {label}" for label, count in made.examples.items())
+    out.print(f"{learned} → {escape(str(made.out))}")
+    for label, grams in made.strongest.items():
+        names = [shown(name) for name, weight in grams if weight > 0][:12]
+        out.print(f"  [dim]{label:<10}[/] {' · '.join(names)}")
+    if made.metrics is None:
+        out.print("[dim]too few documents were held out to measure it[/]")
+    else:
+        _render_metrics(made.held_out, made.metrics)
+    out.print(f"[dim]model {made.sha256}[/]")
+
+
+def _render_evaluated(found: Evaluated) -> None:
+    _render_metrics(found.documents, found.metrics)
+    out.print(f"[dim]model {found.sha256}[/]")
+
+
+def _render_metrics(documents: dict[str, int], metrics: Any) -> None:
+    told = ", ".join(f"{count:,} {label}" for label, count in documents.items())
+    error = metrics["calibration_error"]
+    out.print(f"measured on {told}: area under the curve {metrics['auc']:.4f}, off by {error:.3f} on average")
+    for one in metrics["thresholds"]:
+        precision = "-" if one["precision"] is None else f"{one['precision']:.3f}"
+        out.print(
+            f"  min {one['threshold']:.1f}: keeps {one['share']:7.2%}, precision {precision}, "
+            f"recall {one['recall']:.3f}"
+        )
 
 
 def _render_scored(made: Scored) -> None:
