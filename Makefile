@@ -78,6 +78,12 @@ bench: $(TESTING) .venv-plain/.installed
 	.venv-plain/bin/pip install --quiet --constraint constraints.txt --editable ".[language]"
 	touch $@
 
+# the fastText library itself, which trains what the tests compare: its module has the name of fasttext-predict's,
+# so it has a directory of its own
+.venv-fasttext/.installed:
+	$(VENV)/bin/pip install --quiet --no-deps --target .venv-fasttext fasttext-numpy2==0.10.4
+	touch $@
+
 .venv-peers/.installed:
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/pip install --quiet datatrove==0.10.1 spacy nltk regex tokenizers zstandard orjson "xxhash<4" fasttext-numpy2-wheel fasteners trafilatura lxml_html_clean warcio faust-cchardet python-magic

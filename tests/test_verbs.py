@@ -20,6 +20,7 @@ import pytest
 
 import tokmill
 from forked import run_forked
+from made_fasttext import write_model
 from mill import small_corpus
 from tokmill.adhoc import reading
 from tokmill.adhoc.from_files import clean
@@ -207,6 +208,42 @@ CALLS: dict[str, dict[str, Any]] = {
         "ngram": 4,
         "workers": 1,
     },
+    "score apply": {
+        "files": ["problems.jsonl"],
+        "out": "scores.jsonl",
+        "fasttext": "edu.bin",
+        "label": "good",
+        "prepare": "dclm",
+        "lower": True,
+        "first_words": 50,
+        "window_words": 20,
+        "aggregate": "max",
+        "text": "question",
+        "workers": 1,
+    },
+    "score train": {
+        "positive": ["problems.jsonl"],
+        "negative": ["others.jsonl"],
+        "out": "good.model",
+        "text": "question",
+        "words": 1,
+        "min_chars": 3,
+        "max_chars": 4,
+        "epochs": 2,
+        "rate": 1.5,
+        "min_docs": 1,
+        "max_docs": 40,
+        "valid_fraction": 0.2,
+        "seed": 3,
+    },
+    "score eval": {
+        "model": "trained.model",
+        "positive": ["problems.jsonl"],
+        "negative": ["others.jsonl"],
+        "text": "question",
+        "label": "positive",
+    },
+    "score compare": {"directory": "out", "first": "chars", "second": "chars", "examples": 2},
     "materialize files": {**TEXTS, "out": "corpora", "name": "org/some", "workers": 1},
     "materialize sample": {**TEXTS, "out": "drawn", "k": 10, "seed": 1, "splits": "train=8,valid=2"},
     "select": {"manifest": "snapshot.json", "shards": 1, "root": "root", "out": "selected.json"},
@@ -253,6 +290,8 @@ WRITING = {
         "encode",
         "export",
         "index",
+        "score apply",
+        "score train",
         "shard",
         "build",
         "materialize files",
@@ -292,6 +331,15 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     first = tmp_path_factory.mktemp("verbs") / "python"
     near = {"exact": True, "near": {"threshold": 0.5}}
     tokmill.run(small_corpus(first, dedup=near), first / "out", workers=1)
+    write_model(first / "edu.bin")
+    others = [json.dumps({"id": f"other-{number}", "question": f"Buy {number} now!"}) for number in range(30)]
+    (first / "others.jsonl").write_text("\n".join(others) + "\n")
+    tokmill.score_train(
+        positive=first / "problems.jsonl",
+        negative=first / "others.jsonl",
+        out=first / "trained.model",
+        text="question",
+    )
     texts: Any = {"patterns": str(first / "problems.jsonl"), "text": "question"}
     tokmill.materialize_sample(**texts, out=first / "mini", k=20, seed=1, splits={"train": 16, "valid": 4})
     snapshot = tokmill.materialize_files(**texts, out=first / "root", workers=1)

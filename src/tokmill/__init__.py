@@ -34,10 +34,13 @@ if TYPE_CHECKING:
     from tokmill.adhoc.mixtures import tokenizer_train
     from tokmill.adhoc.reading import hub_configs
     from tokmill.adhoc.recipes import recipe_check, recipe_import, recipe_init, recipe_schema
+    from tokmill.adhoc.score_training import score_eval, score_train
+    from tokmill.adhoc.scoring import score_apply
     from tokmill.adhoc.snapshot import materialize_files, materialize_hub, select
     from tokmill.adhoc.subset import materialize_sample
     from tokmill.adhoc.tokenizer_coverage import tokenizer_check, tokenizer_coverage, tokenizer_guard
     from tokmill.adhoc.tokens import build, encode, shard
+    from tokmill.audit.agreement import score_compare
     from tokmill.audit.check import check
     from tokmill.audit.clusters import clusters
     from tokmill.audit.diff import diff
@@ -160,7 +163,8 @@ __all__ += [
     "recipe_check",
     "recipe_import",
 ]
-__all__ += ["recipe_init", "recipe_schema", "redact", "report", "review", "run", "sample", "select", "shard"]
+__all__ += ["recipe_init", "recipe_schema", "redact", "report", "review", "run", "sample"]
+__all__ += ["score_apply", "score_compare", "score_eval", "score_train", "select", "shard"]
 __all__ += ["status", "tokenizer_check", "tokenizer_coverage", "tokenizer_guard", "tokenizer_train", "trace"]
 __all__ += ["verify", "whatif", "why"]
 

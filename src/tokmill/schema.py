@@ -217,6 +217,10 @@ FORGOTTEN = pa.schema(
 )
 
 
+# measures of scores: score.edu, and score.edu.percentile, which is known after all shards
+SCORE, PERCENTILE = "score.", ".percentile"
+
+
 class StringColumn(NamedTuple):
     """Arrow's own buffers of a string column: bytes, n + 1 offsets into them, and which rows are not null."""
 

@@ -95,6 +95,9 @@ builds:
     assert [line[: len(start)] for line, start in zip(told, expected, strict=True)] == expected
 
 
+SCORED = f"{SMALL}scores: [{{name: s, hook: 'h.py:f', percentile: corpus}}]\ntokenizer: {{path: t, {EOS}}}\n"
+
+
 def section_places() -> list[tuple[str, str]]:
     """A recipe for every section, with KEY where a stranger can be put."""
     return [
@@ -128,6 +131,12 @@ def section_places() -> list[tuple[str, str]]:
         (f"{SMALL}language: {{KEY}}", "Language"),
         (f"{SMALL}normalize: {{KEY}}", "Normalize"),
         (f"{SMALL}filters: [{{measure: chars, min: 1, KEY}}]", "Filter"),
+        (f"{SMALL}scores: [{{name: s, hook: 'h.py:f', KEY}}]", "Score"),
+        (f"{SMALL}scores: [{{name: s, fasttext: {{path: p, label: l, KEY}}}}]", "FastText"),
+        (f"{SMALL}scores: [{{name: s, linear: {{path: p, KEY}}}}]", "Linear"),
+        (f"{SMALL}scores: [{{name: s, importance: {{path: p, KEY}}}}]", "Importance"),
+        (f"{SMALL}scores: [{{name: s, perplexity: {{path: p, KEY}}}}]", "Perplexity"),
+        (f"{SMALL}scores: [{{name: s, plugin: p, windows: {{words: 10, KEY}}}}]", "Windows"),
         (f"{SMALL}dedup: {{KEY}}", "Dedup"),
         (f"{SMALL}dedup: {{near: {{KEY}}}}", "Near"),
         (f"{SMALL}dedup: {{window: {{KEY}}}}", "Window"),
@@ -136,6 +145,8 @@ def section_places() -> list[tuple[str, str]]:
         (f"{SMALL}split: {{method: counts, counts: {{valid: 1, KEY}}}}", "Counts"),
         (f"{SMALL}split: {{method: field, field: a, values: {{valid: [b], KEY}}}}", "Values"),
         (f"{SMALL}tokenizer: {{path: t, {EOS}}}\nmixture: {{KEY}}", "Mixture"),
+        (f"{SCORED}mixture: {{repeat: {{by: score.s, percentiles: {{0: 1}}, KEY}}}}", "Repeat"),
+        (f"{SCORED}mixture: {{select: {{by: score.s, tokens: 5, KEY}}}}", "Select"),
         (f"{SMALL}tokenizer: {{path: t, {EOS}}}\nfim: {{domains: [default], KEY}}", "Fim"),
         (f"{SMALL}shards: {{KEY}}", "Shards"),
         (f"{SMALL}review: {{KEY}}", "TrainingPlan"),

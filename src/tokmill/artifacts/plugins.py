@@ -12,6 +12,7 @@
     transforms   (columns) -> a text for each document                           transforms
     formats      a tokmill.formats.Format                                        builds[].format
     tokenizers   (**options) -> vocab_size, encode_batch, decode, token_id       tokenizer.plugin
+    scores       a tokmill.scores.ScoreKind                                      scores[].plugin
 
     driver   find_plugin(kind, name, base) -> Plugin(kind, name, digest)         part of the step: other code,
                                                                                  other result
@@ -54,7 +55,9 @@ import msgspec
 
 from tokmill.errors import InputChanged, InputError, RecipeError, TokmillError
 
-Kind = Literal["readers", "measures", "transforms", "formats", "tokenizers"]
+Kind = Literal["readers", "measures", "transforms", "formats", "tokenizers", "scores"]
+
+_RECORDS = ("formats", "scores")  # kinds whose plugins are records, not functions
 
 HOOK = r"^[^:\n]+\.py:[A-Za-z_]\w*$"
 
@@ -123,7 +126,7 @@ class Plugin(msgspec.Struct, frozen=True):
                     where=self.where,
                     next="install the same version of its package on every machine, and run again",
                 )
-        if self.kind != "formats" and not callable(found):
+        if self.kind not in _RECORDS and not callable(found):
             raise RecipeError(
                 f"the {self.noun} is {_kind_of(found)}, not a function",
                 where=self.where,

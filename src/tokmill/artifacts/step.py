@@ -541,6 +541,10 @@ def domain_of(ingested: Artifact) -> str:
 def list_shards(upstream: Mapping[str, Artifact]) -> list[Shard]:
     """All shards in stable order: sources as in the recipe, then chunk, then part."""
     shards: list[Shard] = []
+    # rules on percentiles leave fewer than cleaning did
+    ranked = (
+        {entry.path: entry for entry in upstream["scores"].manifest.files} if "scores" in upstream else {}
+    )
     for name, ingested in upstream.items():
         if not name.startswith("ingest/"):
             continue
@@ -550,6 +554,11 @@ def list_shards(upstream: Mapping[str, Artifact]) -> list[Shard]:
         counts, edited_by = ingested.manifest.counts, _edited_by(cleaned)
         for entry in ingested.manifest.entries("documents"):
             key = shard_key(entry)
+            marks = table_input("marks", cleaned.directory, tables[f"marks-{key}.parquet"])
+            if ranked:
+                marks = table_input(
+                    "marks", upstream["scores"].directory, ranked[f"marks-{len(shards):05d}.parquet"]
+                )
             edits = tables.get(f"edits-{key}.parquet")
             shards.append(
                 Shard(
@@ -558,7 +567,7 @@ def list_shards(upstream: Mapping[str, Artifact]) -> list[Shard]:
                     source=source,
                     domain=domain_of(ingested),
                     documents=table_input("documents", ingested.directory, entry),
-                    marks=table_input("marks", cleaned.directory, tables[f"marks-{key}.parquet"]),
+                    marks=marks,
                     edits=table_input("edits", cleaned.directory, edits) if edits else None,
                     text_bytes=int(counts["text_bytes"] * entry.rows // max(counts["kept"], 1)),
                     edited_by=edited_by,

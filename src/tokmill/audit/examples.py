@@ -24,6 +24,8 @@ from tokmill.artifacts.step import Artifact
 from tokmill.audit.opened import Found, list_shard_tables, numbers_in
 from tokmill.audit.places import BuiltSplit, RunPlaces, load_built, load_scheduled, splits_of
 from tokmill.audit.texts import Place, load_texts
+from tokmill.stages.build.mixture import MixtureOptions
+from tokmill.stages.build.scored import LEFT_OUT, score_inputs, times_of
 from tokmill.storage.tables import load_table
 from tokmill.tokenizers.regions import without_marks
 
@@ -79,7 +81,9 @@ def _of_source(artifact: Artifact, source: str) -> Json:
     """As the counts of a step have them."""
     counts: Json = {key: Counter() for key in _COUNTED}
     keys = {verdict: key for key, verdict in _COUNTED.items()}
-    for entry in artifact.manifest.entries("ledger") if artifact.manifest.kind in ("dedup", "split") else ():
+    for entry in (
+        artifact.manifest.entries("ledger") if artifact.manifest.kind in ("scores", "dedup", "split") else ()
+    ):
         ledger = load_table(artifact.path(entry), ["source", "verdict", "reason"])
         own = ledger.filter(pc.equal(ledger.column("source"), source))
         for line in own.group_by(["verdict", "reason"]).aggregate([([], "count_all")]).to_pylist():
@@ -122,9 +126,27 @@ def _of_mixture(found: Found, step: str, mixture: Artifact) -> Iterator[Json]:
         scheduled = load_scheduled(found.artifacts, split)
         has_turn = np.zeros(sum(shard.lengths.rows for shard in scheduled.turns.shards), np.bool_)
         has_turn[scheduled.position] = True
-        for own in _some(found, scheduled, ~has_turn):
+        is_out = _left_out(found, scheduled, split)
+        for own in _some(found, scheduled, is_out):
+            yield _example("drop", LEFT_OUT, detail=f"of {split}", **own)
+        for own in _some(found, scheduled, ~has_turn & ~is_out):
             reason = "over_budget" if facts["sources"][own["source"]]["wanted"] else "no_weight"
             yield _example("drop", reason, detail=f"of {split}", **own)
+
+
+def _left_out(found: Found, scheduled: BuiltSplit, split: str) -> Any:
+    """Documents that a score leaves out of the mixture, of training alone."""
+    options = found.artifacts["mixture"].manifest.options(MixtureOptions)
+    shards = scheduled.turns.shards
+    if not options.chosen or split != found.artifacts["tokens"].manifest.facts["splits"][0]:
+        return np.zeros(sum(shard.lengths.rows for shard in shards), np.bool_)
+    facts = found.artifacts["mixture"].manifest.facts["splits"][split]
+    tables = score_inputs(found.artifacts, [shard.number for shard in shards], options.chosen)
+    times = [
+        times_of(Path(shard.lengths.path), Path(table.path), options.chosen, facts.get("least"))
+        for shard, table in zip(shards, tables, strict=True)
+    ]
+    return np.concatenate([np.zeros(0, np.int64), *times]) == 0 if times else np.zeros(0, np.bool_)
 
 
 def _of_build(found: Found, step: str, build: Artifact) -> Iterator[Json]:
@@ -145,7 +167,7 @@ def _of_build(found: Found, step: str, build: Artifact) -> Iterator[Json]:
 
 # By the kind of step; those that are not here lose nothing.
 _READERS = {
-    **dict.fromkeys(("ingest", "dedup", "split"), _of_ledger),
+    **dict.fromkeys(("ingest", "scores", "dedup", "split"), _of_ledger),
     "clean": _of_clean,
     "mixture": _of_mixture,
     "build": _of_build,

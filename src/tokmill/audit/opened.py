@@ -65,6 +65,7 @@ def read_ledgers(
     by_number = f"ledger-{shard.number:05d}.parquet"
     for step, path in (
         (f"clean/{shard.source}", f"ledger-{shard.key}.parquet"),
+        ("scores", by_number),
         ("dedup", by_number),
         ("split", by_number),
     ):
@@ -82,7 +83,7 @@ def numbers_in(table: Any, column: str) -> NDArray[Any]:
     return np.from_dlpack(whole.chunk(0) if whole.num_chunks == 1 else whole.combine_chunks())
 
 
-KINDS = ("ingest", "clean", "dedup", "split", "tokenizer", "tokens", "mixture", "build", "texts")
+KINDS = ("ingest", "clean", "scores", "dedup", "split", "tokenizer", "tokens", "mixture", "build", "texts")
 _NAMED = ("ingest", "clean", "build", "texts")  # one directory per source, or per build
 
 

@@ -50,7 +50,7 @@ from tokmill.storage.location import is_within, read_whole
 from tokmill.storage.tables import load_table
 from tokmill.storage.textfiles import find_text_format
 
-_COUNTED = ("ingest", "clean", "dedup", "split", "tokens", "mixture", "build", "texts")
+_COUNTED = ("ingest", "clean", "scores", "dedup", "split", "tokens", "mixture", "build", "texts")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +144,15 @@ def flow_problems(artifacts: dict[str, Artifact]) -> Iterator[Problem]:
             yield Problem(name, error.what)
         if manifest.tasks and sum_counts(manifest.receipts()) != manifest.counts:
             yield Problem(name, "the counts of its tasks do not add up to its own")
-    for into, out_of in (("clean", "ingest"), ("dedup", "clean"), ("split", "dedup"), ("tokens", "split")):
+    judged = "scores" if "scores" in by_step else "clean"  # who says last which documents are compared
+    flow = (
+        ("clean", "ingest"),
+        ("scores", "clean"),
+        ("dedup", judged),
+        ("split", "dedup"),
+        ("tokens", "split"),
+    )
+    for into, out_of in flow:
         takers = [m for m in by_step.values() if m.kind == into]
         givers = [m for m in by_step.values() if m.kind == out_of]
         if takers and givers:

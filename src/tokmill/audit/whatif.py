@@ -1,6 +1,7 @@
 """What would change if a threshold were another: of a rule of cleaning, or of near duplicates.
 
     rules of cleaning      measures of every shard that is cleaned                     tokmill.audit.bounds
+    score.edu.percentile   percentiles of every shard                                  tokmill.audit.ranks
     dedup.near.threshold   members of every cluster of a run that was deduplicated     tokmill.audit.likeness
 
 A run need not be finished. The answer is about that step alone: what comes after it may decide otherwise.
@@ -19,11 +20,12 @@ from tokmill.artifacts.manifest import Json
 from tokmill.audit.bounds import NEAR_THRESHOLD, Mover, move_bounds
 from tokmill.audit.likeness import move_threshold
 from tokmill.audit.opened import find_artifacts
+from tokmill.audit.ranks import is_of_percentile, move_percentiles
 from tokmill.errors import InputError, RecipeError
 
 
 class WhatIf(NamedTuple):
-    step: str  # "clean", "dedup": after it
+    step: str  # "clean", "scores", "dedup": after it
     kept_now: int
     kept_then: int
     chars_now: int
@@ -73,7 +75,16 @@ def whatif(directory: str | Path, set: Mapping[str, float] | Sequence[str], exam
         raise InputError(
             "no source of this run is cleaned yet", where=str(directory), next="run the recipe: it resumes"
         )
-    if NEAR_THRESHOLD not in asked:
+    ranked = [name for name in asked if is_of_percentile(name)]
+    if ranked and len(ranked) < len(asked):
+        raise InputError(
+            f"{ranked[0]} beside another rule: percentiles are of what cleaning keeps, and would be others",
+            where="--set",
+            next="ask for one, then for the other",
+        )
+    if ranked:
+        step, sides = "scores", move_percentiles(found, asked)
+    elif NEAR_THRESHOLD not in asked:
         step, sides = "clean", move_bounds(found, asked)
     elif len(asked) == 1:
         step, sides = "dedup", move_threshold(found, asked[NEAR_THRESHOLD])

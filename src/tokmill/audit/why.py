@@ -116,10 +116,12 @@ class History(NamedTuple):
     ingest: Json
     clean: Json | None = None
     rules: tuple[RuleOutcome, ...] = ()
+    scores: Json | None = None  # percentiles, where there are some
     dedup: Json | None = None
     split: str | None = None
     tokens: Json | None = None
     builds: tuple[Json, ...] = ()
+    explained: tuple[Json, ...] = ()  # scores, and what pushed them up and down, where that is asked for
     page: Json | None = None  # where the web page lies that it is of, and what became of its blocks
 
     def as_json(self) -> Json:
@@ -127,6 +129,7 @@ class History(NamedTuple):
             **self._asdict(),
             "rules": [rule._asdict() for rule in self.rules],
             "builds": list(self.builds),
+            "explained": list(self.explained),
         }
 
 
@@ -161,11 +164,13 @@ def why(
     source: str | None = None,
     reason: str | None = None,
     blocks: bool = False,
+    explain: bool = False,
     base: str | Path | None = None,
 ) -> Why:
     """The history of a document: every rule with its value and margin, what was decided,
     where its tokens are. Of a web page also how much of it was kept and left out, and with `blocks` each
-    block, with its score and what decided it; `base` is where the recipe lies, to find the page again.
+    block, with its score and what decided it; with `explain`, what pushed each learned score up and down.
+    `base` is where the recipe lies, to find the page and the models again.
 
     With a `reason` instead (or a part of its name, or "all") how many left or were changed for it,
     and some of them.
@@ -176,10 +181,14 @@ def why(
         )
     if doc_id is not None:
         run = open_places(directory)
-        return Why([_with_page(run, told, base, blocks) for told in tell_histories(run, doc_id, source)])
-    if blocks:
+        told = tell_histories(run, doc_id, source)
+        pages = [_with_page(run, one, base, blocks) for one in told]
+        return Why(
+            [_with_scores(run, one, page, base, explain) for one, page in zip(told, pages, strict=True)]
+        )
+    if blocks or explain:
         raise RecipeError(
-            "--blocks is for one document",
+            f"{'--blocks' if blocks else '--explain'} is for one document",
             where="tokmill why",
             next="give its DOC_ID, and no `--reason`",
         )
@@ -243,6 +252,16 @@ def _with_page(run: RunPlaces, told: Told, base: str | Path | None, blocks: bool
     return history._replace(page=page.as_json(blocks=blocks)) if page is not None else history
 
 
+def _with_scores(
+    run: RunPlaces, told: Told, history: History, base: str | Path | None, explain: bool
+) -> History:
+    if not explain or told.place is None:
+        return history
+    from tokmill.audit.explaining import explain_scores
+
+    return history._replace(explained=tuple(explain_scores(run, told.place, base)))
+
+
 def _of_record(source: str, row: Json) -> History:
     """Of a record that never became a document."""
     told = ("file", "offset", "verdict", "reason", "value", "threshold", "detail")
@@ -300,6 +319,19 @@ def history_of(run: RunPlaces, place: Place, doc_id: str) -> History:
 
 def _after_clean(run: RunPlaces, place: Place, history: History) -> History:
     shard, row = place
+    scores = run.artifacts.get("scores")
+    if scores is not None:
+        percentiles = load_of(scores, f"percentiles-{shard.number:05d}.parquet")
+        assert percentiles is not None, "every shard has percentiles"
+        drops = _ledger_rows(scores, f"ledger-{shard.number:05d}.parquet", row)
+        told = {
+            "kept": not drops,
+            "percentiles": percentiles.slice(row, 1).to_pylist()[0],
+            "decisions": drops,
+        }
+        history = history._replace(scores=told)
+        if drops:
+            return history._replace(outcome=f"dropped by scores: {drops[0]['reason']}")
     dedup = run.artifacts.get("dedup")
     if dedup is not None:
         ledger = _ledger_rows(dedup, f"ledger-{shard.number:05d}.parquet", row)

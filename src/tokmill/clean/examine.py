@@ -4,7 +4,7 @@
         ─┬─ out, whatever the thresholds ─> not measured ─┬─ exact hash
          └─ still open ─ apply_filters ──────────────────┘
 
-    apply_filters   texts ─ transforms ─ measure ─ line edits ─ measure again ─ measures of others
+    apply_filters   texts ─ transforms ─ measure ─ line edits ─ measure again ─ measures of others ─ scores
                           ─ judge ─ redact ─> Filtered
 
 The first fault in this order is the reason for a drop: empty, licence, URL, robots, language, then the rules
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -58,7 +59,9 @@ from tokmill.duplicates.shingling import HASH_NORMALIZATION, exact_hashes
 from tokmill.kernels import hashing
 from tokmill.kernels.characters import measure_text
 from tokmill.kernels.wordclasses import VERSION as WORD_CLASSES
-from tokmill.schema import one_piece, string_column
+from tokmill.schema import SCORE, one_piece, string_column
+from tokmill.scores.scoring import HOOK as SCORE_HOOK
+from tokmill.scores.scoring import ScorePlan, score_columns
 
 Column = NDArray[Any]
 
@@ -71,6 +74,16 @@ class Change(NamedTuple):
     counts: Column
     details: list[str] | None = None
     sizes: Column | None = None  # of a transform: bytes before are counted, and these are the bytes after
+
+
+class Scoring(NamedTuple):
+    """What is scored, and by which files: where they are, by sha256."""
+
+    plans: Sequence[ScorePlan] = ()
+    files: Mapping[str, Path] = {}
+
+
+_NO_SCORES = Scoring()
 
 
 class Filtered(NamedTuple):
@@ -87,6 +100,7 @@ def apply_filters(
     filters: CompiledFilters,
     transforms: Sequence[Plugin],
     redact: Sequence[str],
+    scoring: Scoring = _NO_SCORES,
 ) -> Filtered:
     """`others`: the columns besides the texts that the code of others is shown."""
     count = len(texts)
@@ -97,7 +111,7 @@ def apply_filters(
         changed[rows] = True
         sizes = [np.diff(string_column(column).offsets)[rows] for column in (before, texts)]
         changes.append(Change(plugin.name.rpartition(":")[2], rows, sizes[0], sizes=sizes[1]))
-    names = [column for column in filters.columns() if not column.startswith((AFTER, HOOK))]
+    names = [column for column in filters.columns() if not column.startswith((AFTER, HOOK, SCORE))]
     if filters.line_edits is None:
         measures = measure(texts, names)
     else:
@@ -114,6 +128,12 @@ def apply_filters(
         # not called with no documents: the function need not handle that
         columns, plugin = {"text": texts, **others}, Plugin("measures", name, digest)
         measures[HOOK + name] = measure_by(plugin, columns) if count else np.zeros(0)
+    for plan in scoring.plans:
+        if plan.kind == SCORE_HOOK:
+            assert plan.plugin is not None
+            columns = {"text": texts, **others}
+            measures[plan.column] = measure_by(plan.plugin, columns) if count else np.zeros(0)
+    measures |= score_columns(texts, scoring.plans, scoring.files)
     judged = judge(measures, filters.rules, count)
     if redact:
         texts = _redact(texts, redact, changed, changes)
@@ -162,6 +182,7 @@ class CleanOptions(msgspec.Struct, frozen=True, kw_only=True):
     )  # not in the config where there are none
     urls: UrlPolicy | msgspec.UnsetType = msgspec.UNSET  # likewise
     robots: RobotsPolicy | msgspec.UnsetType = msgspec.UNSET  # likewise
+    scores: tuple[ScorePlan, ...] | msgspec.UnsetType = msgspec.UNSET  # likewise
     version: int = _VERSION
     hash: str = HASH_NORMALIZATION
     unicode_data: str = unicodedata.unidata_version
@@ -170,7 +191,9 @@ class CleanOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def plugins(self) -> list[Plugin]:
         """All that is somebody else's code."""
-        return [*(self.transforms or ()), *(Plugin("measures", *hook) for hook in self.sieve.hooks.items())]
+        scored = [plan.plugin for plan in self.scores or () if plan.plugin is not None]
+        hooks = [Plugin("measures", *hook) for hook in self.sieve.hooks.items()]
+        return [*(self.transforms or ()), *hooks, *scored]
 
 
 class Faults(NamedTuple):
@@ -201,7 +224,13 @@ class Examined(NamedTuple):
     with_url: int | None  # documents that have one; None: nobody asked
 
 
-def examine(documents: Any, options: CleanOptions, blocklist: Blocklist | None = None) -> Examined:
+def examine(
+    documents: Any,
+    options: CleanOptions,
+    blocklist: Blocklist | None = None,
+    models: Mapping[str, Path] | None = None,
+) -> Examined:
+    """`models`: where the files of scores are, by sha256."""
     filters = options.sieve
     given = one_piece(documents.column("text"))
     normal = normalize_texts(given, options.normalize)
@@ -221,6 +250,7 @@ def examine(documents: Any, options: CleanOptions, blocklist: Blocklist | None =
         filters,
         options.transforms or (),
         options.redact,
+        *([Scoring(options.scores, models or {})] if options.scores else []),
     )
     measures |= {name: still.spread_nullable(values) for name, values in filtered.measures.items()}
     first, values, thresholds = map(still.spread, filtered.judged)

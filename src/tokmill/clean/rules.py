@@ -12,8 +12,9 @@ measuring never drops, deciding never reads text.
 
 A rule is a name, a column, one threshold and a reason. The column `digit_share` is measured on the normalized
 text, `after.digit_share` on what the line edits of a pack left (those of C4: boilerplate of web pages),
-`hook.<name>` is a measure of somebody else's. A pack's rules judge the text after its own line edits, and
-those of packs before it. Changing a threshold or an edit in a file means a new version.
+`hook.<name>` is a measure of somebody else's, `score.<name>` one of a model. A pack's rules judge the text
+after its own line edits, and those of packs before it. Changing a threshold or an edit in a file means a new
+version.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from tokmill.errors import RecipeError
 from tokmill.kernels import lineedits
 from tokmill.kernels.patterns import JAVASCRIPT, POLICY_PHRASES, PhraseTable, phrase_table
 from tokmill.kernels.wordclasses import class_table
-from tokmill.schema import large_strings, string_column
+from tokmill.schema import PERCENTILE, SCORE, large_strings, string_column
 
 if TYPE_CHECKING:
     from tokmill.recipe import Filter
@@ -262,6 +263,9 @@ def compile_filters(
                 rules += [_pack_rule(part.name, r, prefix, rule.set.get(r.name)) for r in part.rules]
             if unused:
                 raise _no_such_rule(sorted(unused)[0], pack.simple(), rule.pack)
+        elif str(rule.measure).startswith(SCORE):
+            if not str(rule.measure).endswith(PERCENTILE):
+                rules += score_rules(rule)
         else:
             rules += _own_rules(rule, AFTER if edits is not None else "")
             if (name := str(rule.measure)) not in MEASURES:
@@ -292,11 +296,21 @@ def _own_rules(rule: Filter, prefix: str) -> list[Rule]:
     ]
 
 
+def score_rules(rule: Filter) -> list[Rule]:
+    """On a score, or on its percentile: the column has the name of the measure."""
+    name = str(rule.measure)
+    return [
+        Rule(f"{name}.{bound}", name, bound, threshold, rule.reason or fault_of(name, bound))
+        for bound in BOUNDS
+        if (threshold := getattr(rule, bound)) is not None
+    ]
+
+
 def fault_of(label: str, bound: Bound) -> str:
     """too_few_words, but digit_share_too_high and (of a hook) shouting_too_high."""
     is_count = label in MEASURES and MEASURES[label].unit == "count"
     count, size = ("few", "low") if bound == "min" else ("many", "high")
-    return f"too_{count}_{label}" if is_count else f"{label}_too_{size}"
+    return f"too_{count}_{label}" if is_count else f"{label.replace('.', '_')}_too_{size}"
 
 
 def _no_such_rule(name: str, parts: Sequence[Any], pack: str) -> RecipeError:

@@ -63,6 +63,13 @@ def render_history(history: History) -> None:
             line("", decision)
     if history.rules:
         _render_rules(history.rules)
+    if history.scores is not None:
+        percentiles = {name: f"{v:.6g}" for name, v in history.scores["percentiles"].items() if v is not None}
+        line("scores", {"kept": history.scores["kept"], **percentiles})
+        for decision in history.scores["decisions"]:
+            line("", decision)
+    for score in history.explained:
+        _render_score(score)
     if history.dedup is not None:
         line("dedup", {"kept": history.dedup["kept"]})
         for decision in history.dedup["decisions"]:
@@ -70,6 +77,15 @@ def render_history(history: History) -> None:
     if history.split is not None:
         line("split", {"side": history.split})
     render_tokens(history.tokens, history.builds)
+
+
+def _render_score(score: Json) -> None:
+    """What pushed it up, and what down."""
+    line(score["score"], {key: score[key] for key in ("value", "windows", "note") if score[key] is not None})
+    for key, colour in (("up", "green"), ("down", "red")):
+        pieces = " · ".join(f"{one['contribution']:+.4g} {shown(one['piece'])}" for one in score[key])
+        if pieces:
+            out.print(f"  {'':<12} [{colour}]{pieces}[/]")
 
 
 def _render_page(page: Json) -> None:
@@ -189,6 +205,7 @@ _SHOWN_CHARS = 300
     ),
 )
 @click.option("--blocks", is_flag=True, help="Of a web page: every block, its score and what decided it.")
+@click.option("--explain", is_flag=True, help="Of learned scores: the words and n-grams that decided them.")
 @click.option(
     "--base",
     type=DIRECTORY,

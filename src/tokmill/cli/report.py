@@ -277,7 +277,7 @@ def whatif_command(as_json: bool, **options: Any) -> None:
     answer(tokmill.whatif(**options), as_json, _render_whatif)
 
 
-_STEPS = {"clean": "cleaning", "dedup": "deduplication"}
+_STEPS = {"clean": "cleaning", "scores": "percentiles", "dedup": "deduplication"}
 
 
 def _render_whatif(found: WhatIf) -> None:

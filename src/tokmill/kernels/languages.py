@@ -27,11 +27,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokmill.kernels.fasttext import (
+    HASH_START,
+    KEY_BYTES,
+    Key,
+    is_blank,
+    is_inside,
+    mix,
+    mixed_key,
+    ones,
+    spell,
+    word_key,
+    word_row,
+)
 from tokmill.kernels.jit import (
-    HIGH_BITS,
     LANES,
-    LOW_BITS,
-    LOW_SEVEN,
     TEXT,
     Bytes,
     Instruction,
@@ -39,30 +49,17 @@ from tokmill.kernels.jit import (
     Offsets,
     frozen,
     frozen_text,
-    load_word,
     raw_kernel,
     raw_step,
 )
 
 U64 = np.uint64
-ABOVE_BLANK = U64(0x5F5F5F5F5F5F5F5F)  # added to 33 or more, the high bit of its byte
-
-LESS, MORE = 0x3C, 0x3E  # < and > stand around a word
-_HASH_START, _HASH_FACTOR = np.uint32(2166136261), np.uint32(16777619)  # FNV-1a
 _NO_LABEL = np.float32(-np.inf)
 _MIN_LOG_SCORE = np.float32(math.log(1e-5))  # fastText follows no branch below the threshold 0 plus 1e-5
 
 # 2 MB for 16,384 words. Half of the slots cost 5 % more time, twice as many save none.
-_SLOT_BITS, _SLOT_WORDS, _SLOT_ROWS, _KEY_BYTES = 14, 16, 23, 32
-_KEY_FACTORS = (
-    U64(0x9E3779B97F4A7C15),
-    U64(0xC2B2AE3D27D4EB4F),
-    U64(0x165667B19E3779F9),
-    U64(0x27D4EB2F165667C5),
-)
+_SLOT_BITS, _SLOT_WORDS, _SLOT_ROWS = 14, 16, 23
 _FULL_ROWS = 1024  # so many rows are summed at once; one more word still fits
-
-Key = tuple[np.uint64, np.uint64, np.uint64, np.uint64]  # a word's bytes, zeros after it
 
 
 class Classifier(NamedTuple):
@@ -114,7 +111,7 @@ def likeliest_labels(
         model.max_chars,
         memory,
         memory.view(np.int32),
-        np.empty(_FULL_ROWS + (_KEY_BYTES + 4) * (model.max_chars + 1), np.int32),
+        np.empty(_FULL_ROWS + (KEY_BYTES + 4) * (model.max_chars + 1), np.int32),
         np.empty(int(np.diff(offsets).max(initial=0)) + 3, np.uint8),
         np.zeros(model.units.shape[1], np.float32),
         np.zeros(len(model.left), np.int32),
@@ -152,7 +149,6 @@ def no_languages() -> Classifier:
 
 
 _add = Instruction("add_rows")  # hidden += norm x unit of each of the rows
-_ones = Instruction("ones")
 
 
 @raw_kernel(lambda: likeliest_labels(*TEXT, no_languages()))
@@ -190,13 +186,13 @@ def _likeliest_labels(
         used: Int = 0
         at, end = offsets[row], offsets[row + 1]
         while at < end:
-            if _is_blank(data[U64(at)]):
+            if is_blank(data[U64(at)]):
                 at += 1
                 continue
             if used > _FULL_ROWS:
                 _add_rows(hidden, units, norms, rows, used)
                 count, used = count + used, 0
-            stop, key = _key(data, at, end)
+            stop, key = word_key(data, at, end)
             is_short = stop > at
             slot = _slot(key)
             if is_short and _holds(memory, slot, key, stop - at):
@@ -212,27 +208,27 @@ def _likeliest_labels(
                 continue
 
             first = used
-            stop, state = _spell(data, at, end, spelled)
+            stop, state = spell(data, at, end, spelled)
             size = stop - at + 2
-            word = _word_row(state, data, at, stop, words, word_ends, word_slots)
+            word = word_row(state, data, at, stop, words, word_ends, word_slots)
             if word >= 0:
                 rows[U64(used)] = word
                 used += 1
             grams = used
             for start in range(size):
-                if _is_inside(spelled[U64(start)]):
+                if is_inside(spelled[U64(start)]):
                     continue
                 if used + max_chars >= rows.size:  # a very long word
                     _name_rows(rows, grams, used, gram_bits, gram_ranks, gram_rows)
                     _add_rows(hidden, units, norms, rows, used)
                     count, used, grams = count + used, 0, 0
-                state = _HASH_START
+                state = HASH_START
                 place, chars = start, 0
                 while place < size and chars < max_chars:
-                    state = _mix(state, spelled[U64(place)])
+                    state = mix(state, spelled[U64(place)])
                     place += 1
-                    while _is_inside(spelled[U64(place)]):
-                        state = _mix(state, spelled[U64(place)])
+                    while is_inside(spelled[U64(place)]):
+                        state = mix(state, spelled[U64(place)])
                         place += 1
                     chars += 1
                     if chars >= min_chars and not (chars == 1 and (start == 0 or place == size)):
@@ -255,68 +251,9 @@ def _likeliest_labels(
 
 
 @raw_step
-def _is_blank(byte: np.uint8) -> bool:
-    return bool(byte == 32 or 9 <= byte <= 13 or byte == 0)
-
-
-@raw_step
-def _is_inside(byte: np.uint8) -> bool:
-    """Whether it continues a character."""
-    return bool((byte & 0xC0) == 0x80)
-
-
-@raw_step
-def _mix(state: np.uint32, byte: np.uint8) -> np.uint32:
-    return np.uint32((state ^ np.uint32(np.int32(np.int8(byte)))) * _HASH_FACTOR)
-
-
-@raw_step
-def _key(data: Bytes, at: Int, end: Int) -> tuple[Int, Key]:
-    """Where the word ends, and its bytes; `at` if it is long,
-    near the end of the column or has a control inside."""
-    a = b = c = d = U64(0)
-    if at + _KEY_BYTES > data.size:
-        return at, (a, b, c, d)
-    a, size = _until_blank(data, at)
-    if size == 8:
-        b, more = _until_blank(data, at + 8)
-        size += more
-        if size == 16:
-            c, more = _until_blank(data, at + 16)
-            size += more
-            if size == 24:
-                d, more = _until_blank(data, at + 24)
-                size += more
-    if at + size > end:  # what was read is of the next row
-        size = end - at
-        a, b, c, d = _head(a, size), _head(b, size - 8), _head(c, size - 16), _head(d, size - 24)
-    if at + size < end and not _is_blank(data[U64(at + size)]):
-        return at, (a, b, c, d)
-    return at + size, (a, b, c, d)
-
-
-@raw_step
-def _until_blank(data: Bytes, at: Int) -> tuple[np.uint64, Int]:
-    """Of eight bytes those before the first blank or control, and how many."""
-    word = load_word(data, at)
-    blanks = ~(((word & LOW_SEVEN) + ABOVE_BLANK) | word) & HIGH_BITS
-    before = ((blanks & (~blanks + U64(1))) >> U64(7)) - U64(1)
-    return word & before, np.int64(((before & LOW_BITS) * LOW_BITS) >> U64(56))
-
-
-@raw_step
-def _head(word: np.uint64, size: Int) -> np.uint64:
-    if size >= 8:
-        return word
-    return word & ((U64(1) << U64(8 * max(size, 0))) - U64(1))
-
-
-@raw_step
 def _slot(key: Key) -> np.uint64:
     """Where its slot begins in the memory, in words of eight bytes."""
-    a, b, c, d = _KEY_FACTORS
-    mixed = (key[0] * a) ^ (key[1] * b) ^ (key[2] * c) ^ (key[3] * d)
-    return U64((mixed >> U64(64 - _SLOT_BITS)) * U64(_SLOT_WORDS))
+    return U64((mixed_key(key) >> U64(64 - _SLOT_BITS)) * U64(_SLOT_WORDS))
 
 
 @raw_step
@@ -346,46 +283,6 @@ def _keep(
 
 
 @raw_step
-def _spell(data: Bytes, at: Int, end: Int, spelled: Bytes) -> tuple[Int, np.uint32]:
-    """Copies the word into < and >; its end and its hash."""
-    state, size = _HASH_START, 1
-    spelled[0] = LESS
-    while at < end and not _is_blank(data[U64(at)]):
-        state = _mix(state, data[U64(at)])
-        spelled[U64(size)] = data[U64(at)]
-        at += 1
-        size += 1
-    spelled[U64(size)], spelled[U64(size + 1)] = MORE, 0
-    return at, state
-
-
-@raw_step
-def _word_row(
-    state: np.uint32,
-    data: Bytes,
-    at: Int,
-    stop: Int,
-    words: Bytes,
-    word_ends: Offsets,
-    word_slots: NDArray[np.int32],
-) -> Int:
-    """The row of a whole word, -1 if the model has only its n-grams."""
-    slots = U64(word_slots.size - 1)
-    slot = U64(state) & slots
-    while word_slots[slot] >= 0:
-        row = U64(word_slots[slot])
-        first = word_ends[row]
-        if word_ends[row + U64(1)] - first == stop - at:
-            same: Int = 0
-            while same < stop - at and words[U64(first + same)] == data[U64(at + same)]:
-                same += 1
-            if same == stop - at:
-                return np.int64(row)
-        slot = (slot + U64(1)) & slots
-    return -1
-
-
-@raw_step
 def _name_rows(
     rows: NDArray[np.int32],
     first: Int,
@@ -398,7 +295,7 @@ def _name_rows(
     for k in range(first, last):
         bucket = U64(rows[U64(k)])
         before = gram_bits[bucket >> U64(6)] & ((U64(1) << (bucket & U64(63))) - U64(1))
-        rows[U64(k)] = gram_rows[U64(gram_ranks[bucket >> U64(6)]) + _ones(before)]
+        rows[U64(k)] = gram_rows[U64(gram_ranks[bucket >> U64(6)]) + ones(before)]
 
 
 @raw_step

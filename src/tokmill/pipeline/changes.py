@@ -19,7 +19,17 @@ from tokmill.artifacts.step import Step, open_artifact
 from tokmill.errors import TokmillError
 
 _FOLLOWS = "its text follows the mixture by `tokenizer.train.weights: mixture`"
-_CLEANING = ("normalize", "transforms", "license", "urls", "robots", "language", "filters", "redact")
+_CLEANING = (
+    "normalize",
+    "transforms",
+    "license",
+    "urls",
+    "robots",
+    "language",
+    "scores",
+    "filters",
+    "redact",
+)
 
 
 def recipe_changes(out: Path, recipe: Json) -> list[Change]:
@@ -53,6 +63,8 @@ def _concerns(step: Step, path: tuple[str, ...], recipe: Json) -> bool:
     if step.kind == "clean":
         domain = next((source["domain"] for source in recipe["sources"] if source["name"] == name), None)
         return section in _CLEANING or own or path[:2] == ("domains", domain)
+    if step.kind == "scores":
+        return section in ("scores", "filters", "domains", "sources")
     if step.kind == "build":
         return section == "pack" or path[:2] == ("builds", name)
     if step.kind == "texts":

@@ -36,12 +36,13 @@ from tokmill.clean.language import (
     score_for_recall,
 )
 from tokmill.clean.license_policy import make_policy
-from tokmill.clean.rules import Kind, compile_filters, load_pack
+from tokmill.clean.rules import Kind, Rule, compile_filters, load_pack, score_rules
 from tokmill.clean.url_policy import RobotsPolicy, UrlPolicy, find_lists
 from tokmill.duplicates.near import choose_bands
 from tokmill.errors import RecipeError, TokmillError
 from tokmill.pipeline.hashing import hashing_files
 from tokmill.pipeline.references import open_references
+from tokmill.pipeline.scores import model_files, plan_scores
 from tokmill.recipe import (
     CleanLimits,
     Corpus,
@@ -54,10 +55,11 @@ from tokmill.recipe import (
     Source,
     Urls,
 )
+from tokmill.schema import PERCENTILE, SCORE
 from tokmill.sources.hub import is_pinned, resolve_revision
 from tokmill.sources.readers import list_corpus, list_hub_of_language, list_source, resolve_reading
 from tokmill.sources.reading import Reading
-from tokmill.stages.clean import CleanExtra, cleaning_task, list_inputs
+from tokmill.stages.clean import CleanExtra, cleaning_task, list_inputs, model_inputs
 from tokmill.stages.dedup.method import OWN_SOURCE, DedupExtra
 from tokmill.stages.dedup.stage import AllOptions
 from tokmill.stages.ingest.shards import (
@@ -69,6 +71,7 @@ from tokmill.stages.ingest.shards import (
     SampleOptions,
 )
 from tokmill.stages.ingest.stage import INPUT_STATS
+from tokmill.stages.ranking import RankedScore, RankOptions
 from tokmill.storage.elsewhere import place_of
 from tokmill.storage.location import InputFile, ObjectFile, file_sha256, local_path
 from tokmill.storage.patterns import find_files
@@ -141,6 +144,7 @@ def resolve_cleaning(recipe: Recipe, source: Source, base: Path) -> CleanOptions
         transforms=transforms or msgspec.UNSET,
         urls=url_policy(urls, base) if urls else msgspec.UNSET,
         robots=RobotsPolicy(robots.field, tuple(dict.fromkeys(robots.drop))) if robots else msgspec.UNSET,
+        scores=plan_scores(recipe.scores, base)[0] or msgspec.UNSET,
         version=version_of(sieve),
     )
 
@@ -235,6 +239,8 @@ def source_steps(
         name: (local_path(file.path), _list_sha256(file))
         for name, file in url_lists(own_section("urls", recipe, source) or recipe.urls, base).items()
     }
+    models = model_files(recipe.scores, base)
+    inputs = (*list_inputs(lists), *model_inputs(models))
     normalize = own_section("normalize", recipe, source) or recipe.normalize
     forgotten = out / FORGOTTEN_FILE
     ingest = Step(
@@ -260,7 +266,7 @@ def source_steps(
             hub=found.dataset,
             max_bad_fraction=source.max_bad_fraction,
             forgotten=forgotten,
-            follower=cleaning_task(cleaning, clean_directory, list_inputs(lists)),
+            follower=cleaning_task(cleaning, clean_directory, inputs),
         ),
     )
     clean = Step(
@@ -269,10 +275,31 @@ def source_steps(
         directory=clean_directory,
         options=cleaning,
         needs=(ingest.name,),
-        files={f"urls {name}": digest for name, (_, digest) in lists.items()},
-        extra=CleanExtra(normalize.max_nul_fraction, recipe.clean or CleanLimits(), list_inputs(lists)),
+        files={
+            **{f"urls {name}": digest for name, (_, digest) in lists.items()},
+            **{f"score {name}": digest for name, (_, digest) in models.items()},
+        },
+        extra=CleanExtra(normalize.max_nul_fraction, recipe.clean or CleanLimits(), inputs),
     )
     return [ingest, clean]
+
+
+def ranking_step(recipe: Recipe, out: Path, documents: tuple[str, ...]) -> Step:
+    """Percentiles, and the rules on them that each source has."""
+    ranked = tuple(RankedScore(score.name, score.percentile) for score in recipe.scores if score.percentile)
+    rules: dict[str, tuple[Rule, ...]] = {}
+    for source in recipe.sources:
+        own = own_section("filters", recipe, source)
+        filters = recipe.filters if own is None else own
+        found = [
+            rule
+            for one in filters
+            if one.measure is not None and one.measure.startswith(SCORE) and one.measure.endswith(PERCENTILE)
+            for rule in score_rules(one)
+        ]
+        if found and f"clean/{source.name}" in documents:
+            rules[source.name] = tuple(found)
+    return Step("scores", "scores", out / "scores", RankOptions(ranked=ranked, rules=rules), documents)
 
 
 def dedup_step(dedup: Dedup, base: Path, out: Path, documents: tuple[str, ...], own: Own) -> Step:

@@ -56,6 +56,7 @@ from tokmill.pipeline.hashing import Hashing
 from tokmill.pipeline.opened_tokenizer import opened_tokenizer, step_of
 from tokmill.pipeline.plan import check_until, is_left_out, step_names
 from tokmill.pipeline.references import open_references
+from tokmill.pipeline.scores import check_score
 from tokmill.pipeline.tokens import build_options, narrow_builds, resolved_weights, tokenizer_step
 from tokmill.recipe import Recipe, Source, Tokenizer, Training
 from tokmill.recipe.file import Mistake, Written, refuse
@@ -284,6 +285,8 @@ def _cleaning(found: _Found, recipe: Recipe, base: Path) -> None:
             found.holds((*place, "urls", "block", "lists"), url_lists, urls, base)
         if language := getattr(own, "language", None):
             found.holds((*place, "language"), language_plan, language, recipe.sources[0])
+    for number, score in enumerate(recipe.scores):
+        found.holds(("scores", number), check_score, score, base)
     if not found.mistakes:
         found.holds(("filters",), refuse_idle_packs, recipe)
 

@@ -1,6 +1,6 @@
 """The plan: a recipe as ordered steps, each with all that can change a byte of its artifact.
 
-    ingest/<source> ─ clean/<source> ┐
+    ingest/<source> ─ clean/<source> ┐ (scores)
     ingest/<source> ─ clean/<source> ┴ dedup ─ split ─ tokenizer ─ tokens ─ mixture ─ build/<name> …
     documents.py ──────────────────────────┘       │   tokens.py ──────────────┴───────────────┘
                                                    └─ texts/<name> …, after the mixture where there is one
@@ -18,7 +18,7 @@ import msgspec
 
 from tokmill.artifacts.step import Step
 from tokmill.errors import RecipeError
-from tokmill.pipeline.documents import Choose, Own, dedup_step, source_steps
+from tokmill.pipeline.documents import Choose, Own, dedup_step, ranking_step, source_steps
 from tokmill.pipeline.tokens import build_steps, narrow_builds, text_steps, tokenizer_step
 from tokmill.recipe import (
     Dedup,
@@ -43,6 +43,9 @@ def plan_steps(
         if not is_left_out(recipe, source):
             steps += source_steps(recipe, source, base, out, (own or {}).get(source.name, ()), choose)
     documents = tuple(step.name for step in steps)
+    if any(score.percentile for score in recipe.scores):
+        steps.append(ranking_step(recipe, out, documents))
+        documents += ("scores",)
     if any(getattr(recipe.dedup, key) for key in Dedup.METHODS):
         steps.append(dedup_step(recipe.dedup, base, out, documents, own or {}))
         documents += ("dedup",)
@@ -103,6 +106,7 @@ def step_names(recipe: Recipe) -> list[str]:
         if not is_left_out(recipe, source)
         for kind in ("ingest", "clean")
     ]
+    names += ["scores"] if any(score.percentile for score in recipe.scores) else []
     names += ["dedup"] if any(getattr(recipe.dedup, key) for key in Dedup.METHODS) else []
     names.append("split")
     if recipe.tokenizer is not None:

@@ -293,7 +293,10 @@ def _remove_former(out: Path, steps: Sequence[Step], *, keep: bool) -> None:
     planned = {step.directory for step in steps}
     parents = ("ingest", "clean", "build", "texts")
     below = [path for parent in parents for path in sorted((out / parent).glob("*/"))]
-    for directory in (*below, *(out / name for name in ("dedup", "tokenizer", "tokens", "mixture"))):
+    for directory in (
+        *below,
+        *(out / name for name in ("scores", "dedup", "tokenizer", "tokens", "mixture")),
+    ):
         if directory not in planned and _was_ours(directory):
             if keep:
                 set_aside(out, directory)

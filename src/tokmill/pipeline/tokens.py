@@ -22,8 +22,10 @@ from tokmill.errors import EosMissing, RecipeError, TokenizerError, TokenizerMis
 from tokmill.formats import find_format, format_names, known_format, resolve_format
 from tokmill.packing.mixture import check_weights
 from tokmill.recipe import Build, Mixture, Pack, Recipe, Tokenizer, Training, dtype_of, format_mistakes
+from tokmill.schema import PERCENTILE
 from tokmill.stages.build.mixture import MixtureOptions
 from tokmill.stages.build.options import BuildOptions, PackOptions
+from tokmill.stages.build.scored import ByScore, RepeatByScore, SelectByScore
 from tokmill.stages.texts import TextsOptions
 from tokmill.stages.tokens.tokenizer import Shares, TokenizerExtra, TokenizerOptions
 from tokmill.storage.location import file_sha256
@@ -161,7 +163,9 @@ def build_steps(recipe: Recipe, base: Path, out: Path, documents: Sequence[str])
     steps: list[Step] = []
     if recipe.mixture is not None:
         options = _mixture_options(recipe, recipe.mixture)
-        steps.append(Step("mixture", "mixture", out / "mixture", options, (*needs, "split")))
+        # a score is in what cleaning measured, or in the percentiles after it
+        scored = [n for n in documents if n == "scores" or n.startswith("clean/")] if options.chosen else []
+        steps.append(Step("mixture", "mixture", out / "mixture", options, (*needs, "split", *scored)))
         needs += ("mixture",)
     for build in recipe.builds:
         if build.is_text:
@@ -245,7 +249,17 @@ def _mixture_options(recipe: Recipe, mixture: Mixture) -> MixtureOptions:
         seed=recipe.seed,
         seq_len=recipe.pack.length if is_in_blocks else msgspec.UNSET,
         met="from above" if is_in_blocks else msgspec.UNSET,
+        chosen=_by_score(recipe, mixture),
     )
+
+
+def _by_score(recipe: Recipe, mixture: Mixture) -> ByScore | msgspec.UnsetType:
+    if mixture.repeat is not None:
+        steps = sorted((float(least), times) for least, times in mixture.repeat.percentiles.items())
+        return RepeatByScore(mixture.repeat.by + PERCENTILE, tuple(steps))
+    if mixture.select is not None:
+        return SelectByScore(mixture.select.by, mixture.select.tokens, recipe.seed)
+    return msgspec.UNSET
 
 
 def build_options(recipe: Recipe, build: Build, base: Path) -> BuildOptions:

@@ -33,6 +33,16 @@ if TYPE_CHECKING:
         Window,
     )
     from tokmill.recipe.names import ROLES, SOURCE_FORMATS, template_parts
+    from tokmill.recipe.scores import (
+        FastText,
+        Importance,
+        Linear,
+        Perplexity,
+        Repeat,
+        Score,
+        Select,
+        Windows,
+    )
     from tokmill.recipe.section import Path_, Section
     from tokmill.recipe.source import (
         Chat,
@@ -67,69 +77,8 @@ if TYPE_CHECKING:
         format_mistakes,
     )
 
-_HOMES = {
-    "tokmill.recipe.cleaning": [
-        *(
-            "Against",
-            "Cleaning",
-            "CleanLimits",
-            "Counts",
-            "Dedup",
-            "EarlierNear",
-            "Filter",
-            "Language",
-            "License",
-            "Near",
-            "Normalize",
-            "Robots",
-            "Split",
-            "Templates",
-            "UrlCopies",
-            "Urls",
-            "Values",
-            "Window",
-        )
-    ],
-    "tokmill.recipe.names": [*("ROLES", "SOURCE_FORMATS", "template_parts")],
-    "tokmill.recipe.section": [*("Path_", "Section")],
-    "tokmill.recipe.source": [
-        *(
-            "Chat",
-            "Corpus",
-            "Directory",
-            "Extract",
-            "Fields",
-            "Hub",
-            "Limit",
-            "Mbox",
-            "Parallel",
-            "Pdf",
-            "Sample",
-            "Source",
-            "StackExchange",
-            "Warc",
-            "Webdataset",
-            "Wikipedia",
-        )
-    ],
-    "tokmill.recipe.whole": [
-        *(
-            "Build",
-            "Fim",
-            "Mixture",
-            "Pack",
-            "Recipe",
-            "Shards",
-            "TextFormatName",
-            "Tokenizer",
-            "Training",
-            "TrainingPlan",
-            "dtype_of",
-            "format_mistakes",
-        )
-    ],
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+# What has no sections first: who asks for a name of it loads nothing else.
+_HOMES = ("names", "section", "cleaning", "scores", "source", "whole")
 
 __all__ = [
     "ROLES",
@@ -145,13 +94,16 @@ __all__ = [
     "Directory",
     "EarlierNear",
     "Extract",
+    "FastText",
     "Fields",
     "Filter",
     "Fim",
     "Hub",
+    "Importance",
     "Language",
     "License",
     "Limit",
+    "Linear",
     "Mbox",
     "Mixture",
     "Near",
@@ -160,10 +112,14 @@ __all__ = [
     "Parallel",
     "Path_",
     "Pdf",
+    "Perplexity",
     "Recipe",
+    "Repeat",
     "Robots",
     "Sample",
+    "Score",
     "Section",
+    "Select",
     "Shards",
     "Source",
     "Split",
@@ -180,6 +136,7 @@ __all__ = [
     "Webdataset",
     "Wikipedia",
     "Window",
+    "Windows",
     "dtype_of",
     "format_mistakes",
     "template_parts",
@@ -187,6 +144,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME_OF:
-        return getattr(importlib.import_module(_HOME_OF[name]), name)
-    raise AttributeError(f"module 'tokmill.recipe' has no attribute {name!r}")
+    if name in __all__:
+        for home in _HOMES:
+            module = importlib.import_module(f"{__name__}.{home}")
+            if hasattr(module, name):
+                return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -42,6 +42,7 @@ from tokmill.recipe.cleaning import (
     is_directory,
     split_mistakes,
 )
+from tokmill.recipe.scores import Repeat, Score, Select, score_mistakes
 from tokmill.recipe.section import Amount, Name, Path_, Section, Share, Weight, part_of
 from tokmill.recipe.source import Source
 
@@ -188,6 +189,8 @@ class Mixture(Section):
     """Shares of the built tokens by domain, and within a domain by source;
     a build is as large as its target."""
 
+    LATER: ClassVar = ("repeat", "select")
+
     weights: dict[Name, Weight] = Field({}, description="of domains [default: by the tokens they have]")
     sources: dict[Name, dict[Name, Weight]] = Field({}, description="of the sources of a domain")
     normalize: bool = Field(False, description="weights are not meant to add up to 1: nothing is said of it")
@@ -205,9 +208,13 @@ class Mixture(Section):
     balance: Literal["none", "smallest"] = Field(
         "none", description="smallest: of each domain as many rows as the smallest has"
     )
+    repeat: Repeat | None = Field(None, description="documents with a high score more often, with a low less")
+    select: Select | None = Field(None, description="some documents, drawn by a score")
 
     @classmethod
     def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        if given.get("repeat") is not None and given.get("select") is not None:
+            yield ("select",), "`repeat` says already which documents are built; keep one"
         targets = [key for key in _TARGETS if given.get(key) is not None]
         for key in targets[1:]:
             yield (key,), f"`{targets[0]}` already says how much is built; keep one"
@@ -382,7 +389,7 @@ class Shards(Section):
 
 
 class Recipe(Section):
-    LATER: ClassVar = ("clean", "fim", "robots", "urls")
+    LATER: ClassVar = ("clean", "fim", "robots", "scores", "urls")
 
     name: Name
     seed: int = Field(0, ge=0, lt=1 << 63)
@@ -397,6 +404,7 @@ class Recipe(Section):
     urls: Urls | None = None
     robots: Robots | None = None
     language: Language | None = None
+    scores: list[Score] = Field([], description="models that judge documents; each is a measure of its own")
     filters: Filters = []
     redact: list[Redaction] = []
     clean: CleanLimits | None = None
@@ -425,6 +433,7 @@ class Recipe(Section):
                 if isinstance(name, str) and first.setdefault(name, index) != index:
                     yield (section, index, "name"), f"{section}[{first[name]}] is called {name} too"
         yield from _fallback_mistakes(given.get("sources"))
+        yield from score_mistakes(given)
         yield from _unknown_names(given)
         yield from split_mistakes(given)
         yield from _chat_mistakes(given)

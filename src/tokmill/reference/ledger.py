@@ -163,6 +163,7 @@ REASONS: Final = {
     ("mixture", "drop", "Documents that are not built"): {
         "no_weight": "its source or domain has the weight 0",
         "over_budget": "the target was reached without it",
+        "left_out_by_score": "`mixture.repeat` gives it no turn, or `mixture.select` did not draw it",
     },
     ("build", "drop", "Documents without a token in a build"): {
         "left_out": "its rows were planned and not taken (`balance`, a target in blocks)",

@@ -77,7 +77,7 @@ def find_drops(found: Found) -> list[Drop]:
     _add_bounds(found, drops)
     for shard in found.shards():
         _note_kept(found, shard, drops)
-    order = {"ingest": 0, "clean": 1, "dedup": 2, "split": 3}
+    order = {"ingest": 0, "clean": 1, "scores": 2, "dedup": 3, "split": 4}
     return sorted(drops.values(), key=lambda d: (order[d.stage], -d.docs, d.reason))
 
 

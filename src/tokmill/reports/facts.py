@@ -124,7 +124,7 @@ def _totals(found: Found, contents: Contents) -> Json:
     """None: the run did not get there."""
     ingested, cleaned = found.of_kind("ingest"), found.of_kind("clean")
     split, tokens = found.artifacts.get("split"), found.artifacts.get("tokens")
-    last = split or found.artifacts.get("dedup")
+    last = split or found.artifacts.get("dedup") or found.artifacts.get("scores")
     if last is not None:
         kept = last.manifest.counts["kept"]
     else:

@@ -208,6 +208,12 @@ def flow_of_documents(found: Found, drops: list[Drop], contents: Contents) -> Js
     _link_drops(flow, early, 1, sources)
     column = 2
     dedup, split = found.artifacts.get("dedup"), found.artifacts.get("split")
+    scores = found.artifacts.get("scores")
+    if scores is not None:
+        ranked = flow.node("scores", "scored", column, "stage")
+        flow.link(last, ranked, scores.manifest.counts["kept"])
+        _link_drops(flow, [drop for drop in drops if drop.stage == "scores"], column, last)
+        last, column = ranked, column + 1
     if dedup is not None:
         unique = flow.node("dedup", "unique", column, "stage")
         flow.link(last, unique, dedup.manifest.counts["kept"])

@@ -30,6 +30,7 @@ _SHOWN_PAIRS = 12  # sources of the matrix of duplicates, either way
 _STAGES = {
     "ingest": "Before cleaning",
     "clean": "Cleaning",
+    "scores": "Percentiles of scores",
     "dedup": "Deduplication",
     "split": "Split",
 }

@@ -61,14 +61,14 @@ _LOG = logging.getLogger("tokmill.clean")
 
 EXAMPLES_PER_REASON = 3
 _EXAMPLE_CHARS = 2000
-_DOCUMENTS, _LIST = "documents", "url list"
+_DOCUMENTS, _LIST, _MODEL = "documents", "url list", "score model"
 
 
 @dataclass(frozen=True)
 class CleanExtra:
     max_nul_fraction: Decimal
     limits: CleanLimits
-    lists: tuple[Input, ...] = ()  # of URLs, as `list_inputs` has them
+    lists: tuple[Input, ...] = ()  # of URLs, as `list_inputs` has them; and models, as `model_inputs`
 
 
 def cleaning_task(options: CleanOptions, directory: Path, lists: Sequence[Input] = ()) -> Task[CleanOptions]:
@@ -80,6 +80,11 @@ def cleaning_task(options: CleanOptions, directory: Path, lists: Sequence[Input]
 def list_inputs(files: Mapping[str, tuple[Path, str]]) -> tuple[Input, ...]:
     """By name, where a list of URLs is and its sha256."""
     return tuple(Input(_LIST, str(path), digest) for path, digest in files.values())
+
+
+def model_inputs(files: Mapping[str, tuple[Path, str]]) -> tuple[Input, ...]:
+    """By name, where a file of a score's model is and its sha256; one that two scores share once."""
+    return tuple({digest: Input(_MODEL, str(path), digest) for path, digest in files.values()}.values())
 
 
 def shard_task(task: Task[CleanOptions], directory: Path, documents: FileEntry) -> Task[CleanOptions]:
@@ -134,7 +139,7 @@ def perform_clean(task: Task[CleanOptions]) -> Made:
 
 
 def clean_table(task: Task[CleanOptions], documents: Any) -> Made:
-    found = examine(documents, task.options, _blocklist(task))
+    found = examine(documents, task.options, _blocklist(task), _models(task))
     kept = np.ones(documents.num_rows, np.bool_)
     kept[found.faults.rows] = False
     files = _write(task, documents, found, kept)
@@ -161,6 +166,10 @@ def clean_table(task: Task[CleanOptions], documents: Any) -> Made:
         counts["with_url"] = found.with_url
     counts |= {name: told for name, told in (("emptied", found.emptied), ("looks", found.looks)) if told}
     return Made(files, counts)
+
+
+def _models(task: Task[CleanOptions]) -> dict[str, Path]:
+    return {item.content_sha256: Path(item.path) for item in task.inputs if item.role == _MODEL}
 
 
 def _blocklist(task: Task[CleanOptions]) -> Blocklist | None:

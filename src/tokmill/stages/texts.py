@@ -72,6 +72,8 @@ from tokmill.storage.textfiles import DOCUMENT, FIELDS, MEASURES, find_text_form
 # Beside the fields until they are counted: the licence as cleaning resolved it, and characters.
 _COUNTED = ("license", "chars")
 
+_PERCENTILES = "percentiles"  # of scores, beside the measures
+
 _NOTHING_MEASURED = (
     "`measures` are asked for, and no rule measures anything: add `filters` to the recipe, or leave it out"
 )
@@ -176,10 +178,16 @@ def _facts(splits: Sequence[str], receipts: Sequence[Receipt]) -> Json:
 def _measures_input(upstream: Mapping[str, Artifact], shard: Shard) -> list[Input]:
     cleaned = upstream[f"clean/{shard.source}"]
     path = f"measures-{shard.key}.parquet"
-    return [
+    found = [
         table_input(MEASURES, cleaned.directory, entry)
         for entry in cleaned.manifest.entries(MEASURES)
         if entry.path == path
+    ]
+    ranked = f"{_PERCENTILES}-{shard.number:05d}.parquet"
+    return found + [
+        table_input(_PERCENTILES, upstream["scores"].directory, entry)
+        for entry in (upstream["scores"].manifest.files if "scores" in upstream else ())
+        if entry.path == ranked
     ]
 
 
@@ -194,6 +202,10 @@ def _measure_types(upstream: Mapping[str, Artifact], options: TextsOptions) -> d
                 for field in pq.read_schema(at_hand(cleaned.path(entry))):
                     kind = "int64" if pa.types.is_integer(field.type) else "double"
                     found[field.name] = kind if found.get(field.name, kind) == kind else "double"
+    if found and "scores" in upstream:
+        for entry in upstream["scores"].manifest.entries(_PERCENTILES)[:1]:
+            names = pq.read_schema(at_hand(upstream["scores"].path(entry))).names
+            found |= dict.fromkeys(names, "double")
     return dict(sorted(found.items()))
 
 
@@ -203,6 +215,10 @@ def _measured(task: Task[ShardTextsOptions], rows: Any) -> Any:
     if not task.paths(MEASURES):
         return pa.nulls(len(rows), struct)
     table = task.load(MEASURES).take(rows)
+    for path in task.paths(_PERCENTILES):
+        ranked = load_table(path).take(rows)
+        for name in ranked.column_names:
+            table = table.append_column(name, ranked.column(name))
     columns = [
         one_piece(table.column(name)).cast(kind) if name in table.column_names else pa.nulls(len(rows), kind)
         for name, kind in types.items()

@@ -64,8 +64,10 @@ from tokmill.formats import plugin_of
 from tokmill.pipeline.references import open_references
 from tokmill.pipeline.run import Asked, run_steps
 from tokmill.pipeline.run_manifest import REVIEW
+from tokmill.pipeline.scores import model_files
 from tokmill.recipe import CleanLimits, Dedup, Hub
-from tokmill.stages.clean import CleanExtra
+from tokmill.recipe.file import parse_recorded
+from tokmill.stages.clean import CleanExtra, model_inputs
 from tokmill.stages.dedup.method import DedupExtra, EarlierCorpus
 from tokmill.stages.ingest.shards import IngestExtra, IngestOptions
 from tokmill.stages.ingest.stage import INPUT_STATS
@@ -116,6 +118,7 @@ def steps_of_run(
 ) -> list[Step]:
     """Of the run as it is; `sources` are those that something is taken from."""
     forgotten = load_forgotten(out)
+    scores = recorded.scores if (recorded := parse_recorded(recipe)) else []
     steps = []
     for name in names:
         directory = out / name
@@ -129,7 +132,8 @@ def steps_of_run(
             if options.source in sources:
                 _show_hooks(manifest, options.plugins, base)
             # NULs and losses were told when it was first cleaned
-            extra = CleanExtra(Decimal(1), CleanLimits(warn_source_loss=Decimal(1)))
+            models = model_inputs(model_files(scores, base)) if options.source in sources else ()
+            extra = CleanExtra(Decimal(1), CleanLimits(warn_source_loss=Decimal(1)), models)
         elif manifest.kind == "dedup":
             extra = DedupExtra(
                 _benchmarks(recipe, manifest, base), earlier=_references(recipe, manifest, base, out)

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -75,7 +75,7 @@ from tokmill.packing.schedule import (
     TurnBatch,
     refuse_long_documents,
 )
-from tokmill.schema import ORDER
+from tokmill.schema import ORDER, one_piece
 from tokmill.stages.build.documents import TURNS
 from tokmill.stages.build.runs import (
     MARK,
@@ -90,6 +90,15 @@ from tokmill.stages.build.runs import (
     open_runs,
     perform_run,
 )
+from tokmill.stages.build.scored import (
+    LEFT_OUT,
+    SCORES,
+    ByScore,
+    SelectByScore,
+    perform_select,
+    score_inputs,
+    times_of,
+)
 from tokmill.stages.external import open_table, sort_tables
 from tokmill.stages.sampling import HashSplit, SplitOptions
 from tokmill.stages.tokens.stage import shards_of_split
@@ -98,6 +107,12 @@ from tokmill.storage.tables import id_hashes, load_table
 
 # In memory of all sources together, while their runs are merged.
 _MERGE_ROWS = 1 << 19
+
+
+# How often each document of a shard is offered in an epoch, by the number of the shard; None: once.
+Times = Callable[[int], NDArray[np.int64]]
+
+_COPY = np.uint64(0x9E3779B97F4A7C15)
 
 
 class StreamOptions(NamedTuple):
@@ -120,15 +135,25 @@ class SourceStream:
         shards: list[tuple[int, Path]],
         options: StreamOptions,
         runs: Runs | None = None,
+        times: Times | None = None,
     ) -> None:
         """`runs`: the same documents, where they were sorted before."""
         self._name, self._shards, self._options, self._runs = name, shards, options, runs
-        self.documents = tokens = longest = 0
-        for lengths in self._lengths():
+        self._times = times
+        self.documents = self.offered = self.left_out = tokens = longest = 0
+        self.tokens_once = 0  # of documents that are offered at all
+        self._is_taken: dict[int, NDArray[np.uint8]] = {}  # of each shard, a bit for each document
+        for number, lengths in zip(self._numbers(), self._lengths(), strict=True):
             refuse_long_documents(lengths, name)
+            often = np.ones(len(lengths), np.int64) if times is None else times(number)
             self.documents += len(lengths)
-            tokens += int(lengths.sum())
-            longest = max(longest, int(lengths.max(initial=0)))
+            self.offered += int(often.sum())
+            self.left_out += int((often == 0).sum())
+            self.tokens_once += int(lengths[often > 0].sum())
+            tokens += int((lengths * often).sum())
+            longest = max(longest, int(lengths[often > 0].max(initial=0)))
+            if times is not None:
+                self._is_taken[number] = np.zeros(-(-len(lengths) // 8), np.uint8)
         self.holding = Holding(name, domain, tokens, longest)
         self._read = 0
         self._waiting: deque[tuple[int, Any]] = deque()  # position of the first row, rows
@@ -160,7 +185,32 @@ class SourceStream:
                 found.append(table.take(pa.array(mine)))
             if len(positions) or int(mine[-1]) == table.num_rows - 1:
                 self._waiting.popleft()
+        for table in found if self._times is not None else ():
+            self._note(table)
         return joined([self._documents(table) for table in found if table.num_rows])
+
+    def distinct(self, turns: int) -> int:
+        """How many different documents have had a turn, of so many turns.
+
+        A source begins an epoch when all its documents have had their turn: none of them is passed over
+        before the last epoch, where the room that is left may be too small. So there are as many different
+        documents as turns, up to all; where some repeat within an epoch, they are counted one by one.
+        """
+        if self._times is None:
+            return min(turns, self.documents)
+        return sum(int(np.unpackbits(bits).sum()) for bits in self._is_taken.values())
+
+    def _note(self, table: Any) -> None:
+        shards, rows = (np.asarray(one_piece(table.column(name))) for name in ("shard", "sequence"))
+        for number in np.unique(shards).tolist():
+            mine = rows[shards == number].astype(np.int64)
+            np.bitwise_or.at(self._is_taken[number], mine >> 3, (1 << (mine & 7)).astype(np.uint8))
+
+    def _numbers(self) -> Iterator[int]:
+        if self._runs is not None:
+            yield from range(len(self._runs.lengths))  # of runs, which no document repeats in
+        else:
+            yield from (number for number, _ in self._shards)
 
     def _documents(self, table: Any) -> Taken:
         if self._runs is not None and is_place(table):
@@ -182,19 +232,32 @@ class SourceStream:
 
         def marked() -> Iterator[Any]:
             first = 0
-            for table in self._tables():
+            for table, copies in self._copied():
                 identities = id_hashes(table.column("doc_id"))
+                if copies is not None:  # each copy has a place of its own
+                    identities = identities ^ (copies.astype(np.uint64) * _COPY)
                 yield mark_documents(
-                    table, identities, self._name, self._options.seed, epoch, first, self.documents
+                    table, identities, self._name, self._options.seed, epoch, first, self.offered
                 )
                 first += table.num_rows
 
-        for table in sort_tables(marked(), MARK.name, self.documents, self._options.directory, memory):
+        for table in sort_tables(marked(), MARK.name, self.offered, self._options.directory, memory):
             yield table.drop_columns([MARK.name])
 
     def _tables(self) -> Iterator[Any]:
+        """In the order of the corpus; a document that repeats stands there so often."""
+        yield from (table for table, _ in self._copied())
+
+    def _copied(self) -> Iterator[tuple[Any, NDArray[np.int64] | None]]:
         for number, path in self._shards:
-            yield load_documents(number, path)
+            table = load_documents(number, path)
+            if self._times is None:
+                yield table, None
+                continue
+            often = self._times(number)
+            rows = np.repeat(np.arange(table.num_rows), often)
+            copies = np.arange(len(rows)) - np.repeat(np.cumsum(often) - often, often)
+            yield table.take(pa.array(rows)).combine_chunks(), copies
 
 
 # Turns of a part: a quarter of the documents that a build plans at once, some 20 MB of names and numbers.
@@ -216,6 +279,7 @@ class MixtureOptions(msgspec.Struct, frozen=True, kw_only=True):
     seq_len: int | msgspec.UnsetType = msgspec.UNSET  # of a target in blocks
     # of a target in blocks, told so that mixtures of before, which came short of them, are made again
     met: Literal["from above"] | msgspec.UnsetType = msgspec.UNSET
+    chosen: ByScore | msgspec.UnsetType = msgspec.UNSET  # of training, where a score says how often
 
 
 class SplitMixtureOptions(MixtureOptions, frozen=True, kw_only=True):
@@ -224,6 +288,7 @@ class SplitMixtureOptions(MixtureOptions, frozen=True, kw_only=True):
     is_held_out: bool
     amount: int | None  # its part of the target
     shards: tuple[tuple[int, str], ...]  # number and source
+    least: int | msgspec.UnsetType | None = msgspec.UNSET  # of a selection: the smallest key that is in it
 
 
 def conduct(step: Step[MixtureOptions], upstream: Mapping[str, Artifact]) -> Conduct:
@@ -243,6 +308,14 @@ def conduct(step: Step[MixtureOptions], upstream: Mapping[str, Artifact]) -> Con
             shards=tuple((shard.number, shard.source) for shard in shards),
         )
         inputs = [shard.lengths for shard in shards]
+        if options.chosen:
+            if split != splits[0]:
+                own = replace_fields(own, chosen=msgspec.UNSET)
+            else:
+                inputs += score_inputs(upstream, [shard.number for shard in shards], options.chosen)
+                if isinstance(options.chosen, SelectByScore):
+                    (picked,) = yield [_select_task(step, own, inputs)]
+                    own = replace_fields(own, least=picked.facts["least"])
         tasks.append(
             Task(function="mixture", key=split, options=own, inputs=inputs, directory=str(step.directory))
         )
@@ -288,7 +361,7 @@ def _perform_mixtures(
 
 def _is_large(whole: Task[SplitMixtureOptions]) -> bool:
     rows = sum(item.rows for item in whole.inputs)
-    return whole.options.order == "shuffle" and rows >= 3 * _SORTED_AT_ONCE
+    return whole.options.order == "shuffle" and not whole.options.chosen and rows >= 3 * _SORTED_AT_ONCE
 
 
 def _run_tasks(whole: Task[SplitMixtureOptions]) -> list[Task]:
@@ -362,6 +435,15 @@ def perform_mixture(task: Task[SplitMixtureOptions]) -> Made:
             parts.append(write_shard_table(task.directory, name, "turns", part.select(TURNS.names)))
     found = scheduling.summary
     facts = _facts(found)
+    if options.chosen:
+        if options.least is not msgspec.UNSET:
+            facts["least"] = options.least
+        for number, stream in enumerate(streams):
+            facts["sources"][found.names[number]] |= {
+                "tokens_once": stream.tokens_once,
+                "seen": round(found.tokens[number] / stream.tokens_once, 6) if stream.tokens_once else 0.0,
+                "left_out": stream.left_out,
+            }
     if options.target is not None and options.target[0] == "blocks":
         facts["blocks"] = options.amount
     return Made([order.entry, *parts], _counts(found, streams), facts)
@@ -375,10 +457,35 @@ def _streams(task: Task[SplitMixtureOptions]) -> list[SourceStream]:
     unit: Unit = options.target[0] if options.target is not None else "tokens"
     shared = StreamOptions(options.order, options.seed, unit, Path(task.directory), len(by_source))
     runs = open_runs(task.paths(RUNS), dict(options.shards))
+    times = _times(task)
     return [
-        SourceStream(name, options.domain_of[name], shards, shared, runs.get(name))
+        SourceStream(name, options.domain_of[name], shards, shared, runs.get(name), times)
         for name, shards in by_source.items()
     ]
+
+
+def _times(task: Task[SplitMixtureOptions]) -> Times | None:
+    """How often the documents of a shard are offered, by its number."""
+    options = task.options
+    if not options.chosen:
+        return None
+    places = {number: place for place, (number, _) in enumerate(options.shards)}
+    lengths, scores, chosen = task.paths("lengths"), task.paths(SCORES), options.chosen
+    least = None if options.least is msgspec.UNSET else options.least
+    return lambda number: times_of(lengths[places[number]], scores[places[number]], chosen, least)
+
+
+def _select_task(
+    step: Step[MixtureOptions], own: SplitMixtureOptions, inputs: list[Input]
+) -> Task[SelectByScore]:
+    assert isinstance(own.chosen, SelectByScore)
+    return Task(
+        function="mixture.select",
+        key="selection",
+        options=own.chosen,
+        inputs=inputs,
+        directory=str(step.directory),
+    )
 
 
 def _taken(streams: list[SourceStream], turns: TurnBatch) -> Any:
@@ -446,20 +553,17 @@ def _mixture(options: SplitMixtureOptions, holdings: list[Holding]) -> Mixture:
 
 
 def _counts(found: Summary, streams: list[SourceStream]) -> Json:
-    """Documents, each once; turns beyond the first are `repeats`.
-
-    A source begins an epoch when all its documents have had their turn: none of them is passed over before
-    the last epoch, where the room that is left may be too small. So there are as many different documents as
-    turns, up to all.
-    """
+    """Documents, each once; turns beyond the first are `repeats`."""
     counts: Json = {"in": 0, "kept": 0, "dropped": {}, "quarantined": {}, "repeats": 0}
     for number, stream in enumerate(streams):
         turns = found.documents[number]
-        distinct = min(turns, stream.documents)
-        rest = stream.documents - distinct
+        distinct = stream.distinct(turns)
+        rest = stream.documents - distinct - stream.left_out
         counts["in"] += stream.documents
         counts["kept"] += distinct
         counts["repeats"] += turns - distinct
+        if stream.left_out:
+            counts["dropped"][LEFT_OUT] = counts["dropped"].get(LEFT_OUT, 0) + stream.left_out
         if rest:
             reason = "over_budget" if found.wanted[number] else "no_weight"
             counts["dropped"][reason] = counts["dropped"].get(reason, 0) + rest
@@ -495,5 +599,6 @@ STAGE = Stage(
     {
         "mixture": TaskFunction(SplitMixtureOptions, perform_mixture),
         "mixture.run": TaskFunction(RunOptions, perform_run),
+        "mixture.select": TaskFunction(SelectByScore, perform_select),
     },
 )

@@ -1,0 +1,93 @@
+"""`score apply`: a model over the texts of files, without a recipe.
+
+files ─ ingest, clean with one score and no rule, in a temporary directory ─ measures ─> {"doc_id": …,
+                                                                          "source": …, "score": 0.93} in order
+
+The same code as a run's, so the same numbers; nothing is dropped but what is empty, which has no score.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import pyarrow as pa
+
+from tokmill.adhoc.reading import Files, either_source, one_source_recipe
+from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.step import Artifact, open_artifact, shard_key
+from tokmill.errors import RecipeError
+from tokmill.pipeline.run import run
+from tokmill.schema import SCORE, one_piece
+from tokmill.storage.jsonl import write_jsonl_tables
+from tokmill.storage.tables import load_table
+
+_NAME = "asked"
+
+
+class Scored(NamedTuple):
+    out: Path
+    documents: int
+    scored: int
+    mean: float | None
+    sha256: str  # of the model
+
+    def as_json(self) -> Json:
+        return {**self._asdict(), "out": str(self.out)}
+
+
+def score_apply(
+    files: Files,
+    *,
+    out: str | Path,
+    fasttext: str | Path,
+    label: str,
+    prepare: Literal["none", "dclm", "fineweb"] = "none",
+    lower: bool = False,
+    first_words: int | None = None,
+    window_words: int | None = None,
+    aggregate: Literal["mean", "max", "min"] = "mean",
+    text: str | None = None,
+    replace: bool = False,
+    workers: int | None = None,
+) -> Scored:
+    """The score of every document of `files` by a fastText classifier: JSON lines, in their order."""
+    target = Path(out)
+    if target.exists() and not replace:
+        raise RecipeError("is there already", where=str(out), next="give another name, or `--replace`")
+    section: Json = {
+        "path": str(Path(fasttext).resolve()),
+        "label": label,
+        "prepare": prepare,
+        "lower": lower,
+    }
+    if first_words is not None:
+        section["first_words"] = first_words
+    score: Json = {"name": _NAME, "fasttext": section}
+    if window_words is not None:
+        score["windows"] = {"words": window_words, "aggregate": aggregate}
+    recipe = one_source_recipe(either_source(files, **({"text": text} if text else {})), scores=[score])
+    with tempfile.TemporaryDirectory(prefix="tokmill-score-") as folder:
+        made = run(recipe, Path(folder) / "run", until="clean", workers=workers).out
+        name = recipe.sources[0].name
+        ingested, cleaned = (open_artifact(made / kind / name) for kind in ("ingest", "clean"))
+        assert ingested is not None
+        assert cleaned is not None
+        counted: list[Any] = []
+        write_jsonl_tables(target, _tables(ingested, cleaned, counted))
+        (digest,) = {value for key, value in cleaned.manifest.inputs.items() if key.startswith("file score ")}
+    values = pa.chunked_array(counted, pa.float64())
+    scored = len(values) - values.null_count
+    mean = sum(value for value in values.to_pylist() if value is not None) / scored if scored else None
+    return Scored(target, len(values), scored, mean, digest)
+
+
+def _tables(ingested: Artifact, cleaned: Artifact, counted: list[Any]) -> Iterator[Any]:
+    for entry in ingested.manifest.entries("documents"):
+        documents = load_table(ingested.path(entry), ["doc_id", "source"])
+        measures = load_table(cleaned.directory / f"measures-{shard_key(entry)}.parquet", [SCORE + _NAME])
+        counted.append(one_piece(measures.column(0)).cast(pa.float64()))
+        columns = {name: documents.column(name) for name in ("doc_id", "source")}
+        yield pa.table({**columns, "score": counted[-1]})

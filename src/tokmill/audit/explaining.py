@@ -1,0 +1,97 @@
+"""What pushed the learned scores of a document up and down.
+
+    document ─ text as cleaned ─ windows, where there are some ─ scorer.explain ─> pieces, the strongest first
+
+A run names its models and not where they lie: they are looked for from `base`, or from the directories above
+the run and the working one, by the names that the recipe has, and known by their sha256. The text is the
+cleaned one; of a document that was dropped, the one that was received, whose score may be a little other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.step import open_artifact
+from tokmill.audit.opened import load_of
+from tokmill.audit.places import Place, RunPlaces
+from tokmill.audit.texts import Place as TextPlace
+from tokmill.audit.texts import load_texts
+from tokmill.clean.examine import CleanOptions
+from tokmill.kernels.wordwindows import cut_windows
+from tokmill.schema import string_column
+from tokmill.scores import find_kind
+from tokmill.scores.scoring import HOOK, ScorePlan, open_scorer, score_texts
+from tokmill.storage.location import file_sha256
+
+_PIECES = 8  # that push up, and as many that push down
+_PIECE_CHARS = 80
+_NEAR = 1e-9
+
+
+def explain_scores(run: RunPlaces, place: Place, base: str | Path | None) -> Iterator[Json]:
+    """Of every score of the document's source."""
+    shard, row = place
+    cleaned = run.artifacts.get(f"clean/{shard.source}")
+    plans = cleaned.manifest.options(CleanOptions).scores if cleaned is not None else ()
+    if not plans:
+        return
+    assert cleaned is not None
+    where = TextPlace(shard.name, row)
+    text = load_texts(run.artifacts, [where], None)[where].text
+    measures = load_of(cleaned, f"measures-{shard.key}.parquet", [plan.column for plan in plans])
+    values: Json = measures.slice(row, 1).to_pylist()[0] if measures is not None else {}
+    for plan in plans:
+        told: Json = {"score": plan.column, "value": values.get(plan.column), "windows": None, "note": None}
+        if plan.kind == HOOK:
+            yield {**told, "note": "a function of yours, which tells no reasons", "up": [], "down": []}
+            continue
+        files = _find_files(run, plan, base)
+        if files is None:
+            note = "its model is not found: `--base` says where the recipe lies"
+            yield {**told, "note": note, "up": [], "down": []}
+            continue
+        yield {**told, **_explained(text, plan, files, told["value"])}
+
+
+def _explained(text: str, plan: ScorePlan, files: dict[str, Path], value: float | None) -> Json:
+    scorer, column = open_scorer(plan, files), string_column(pa.array([text], pa.large_string()))
+    told: Json = {}
+    now = float(score_texts(column, plan, files)[0])
+    if value is not None and abs(now - value) > _NEAR:
+        told["note"] = f"of the text that is kept, which scores {now:.6g}: an edit or redaction changed it"
+    if plan.windows is not None:
+        offsets = cut_windows(column.data, column.offsets, plan.windows.words).offsets
+        parts = [column.data[a:b].tobytes().decode() for a, b in pairwise(offsets)]
+        scores = scorer.score(string_column(pa.array(parts, pa.large_string()))).tolist()
+        told["windows"] = [
+            {"score": score, "begins": part.strip()[:_PIECE_CHARS]}
+            for score, part in zip(scores, parts, strict=True)
+        ]
+    pieces = scorer.explain(text)
+    for key, sign in (("up", 1), ("down", -1)):
+        own = [piece for piece in pieces if piece.contribution * sign > 0][:_PIECES]
+        told[key] = [{"piece": one.piece[:_PIECE_CHARS], "contribution": one.contribution} for one in own]
+    return told
+
+
+def _find_files(run: RunPlaces, plan: ScorePlan, base: str | Path | None) -> dict[str, Path] | None:
+    """By sha256; None where one is not there, or is another now."""
+    root = open_artifact(run.directory)
+    listed: list[Any] = root.manifest.config.get("scores", []) if root is not None else []
+    asked: Json = next((score for score in listed if score["name"] == plan.name), {})
+    section = asked.get(plan.kind) or asked.get("options") or {}
+    names = [str(section[key]) for key in find_kind(plan.kind).files if section.get(key) is not None]
+    found: dict[str, Path] = {}
+    for name, digest in zip(names, plan.files, strict=False):
+        for above in [Path(base)] if base is not None else [*run.directory.resolve().parents[:3], Path()]:
+            path = above / name
+            if path.is_file() and file_sha256(path) == digest:
+                found[digest] = path
+                break
+    return found if set(plan.files) == set(found) else None

@@ -1,0 +1,114 @@
+"""Scores of a recipe as plans: models found, hashed and opened once, before anything is read."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tokmill.artifacts.plugins import Plugin, find_plugin, installed_digest
+from tokmill.errors import InputChanged, InputError, RecipeError
+from tokmill.recipe.scores import Score
+from tokmill.scores import ScoreKind, find_kind
+from tokmill.scores.scoring import HOOK, ScorePlan, WindowPlan, open_scorer
+from tokmill.storage.location import file_sha256
+
+
+class ModelFile(msgspec.Struct, frozen=True):
+    path: Path
+    sha256: str
+
+
+def plan_score(score: Score, base: Path) -> tuple[ScorePlan, list[ModelFile]]:
+    """What is computed, and where its files are. A file that is not the pinned one is refused."""
+    asked = score.windows
+    windows = WindowPlan(asked.words, asked.aggregate, float(asked.bound or 0)) if asked else None
+    if score.hook is not None:
+        plugin = find_plugin("measures", score.hook, base, f"scores.{score.name}.hook")
+        return ScorePlan(name=score.name, kind=HOOK, plugin=plugin), []
+    key = score.plugin or score.kind
+    kind, plugin_of_kind = find_kind(key), None
+    if score.plugin is not None:
+        plugin_of_kind = Plugin("scores", key, installed_digest("scores", key))
+    section: dict[str, Any] = (
+        dict(score.options) if score.plugin else getattr(score, score.kind).model_dump(mode="json")
+    )
+    files = [_model_file(section, name, score, base) for name in kind.files if section.get(name) is not None]
+    return (
+        ScorePlan(
+            name=score.name,
+            kind=key,
+            options=msgspec.to_builtins(_options(kind, section, score)),
+            files=tuple(file.sha256 for file in files),
+            windows=windows,
+            plugin=plugin_of_kind,
+        ),
+        files,
+    )
+
+
+def plan_scores(scores: Iterable[Score], base: Path) -> tuple[tuple[ScorePlan, ...], list[ModelFile]]:
+    planned = [plan_score(score, base) for score in scores]
+    files = {file.sha256: file for _, own in planned for file in own}
+    return tuple(plan for plan, _ in planned), list(files.values())
+
+
+def check_score(score: Score, base: Path) -> None:
+    """The model can be opened, and has what is asked of it."""
+    plan, files = plan_score(score, base)
+    if plan.kind != HOOK:
+        open_scorer(plan, {file.sha256: file.path for file in files})
+
+
+def _options(kind: ScoreKind, section: dict[str, Any], score: Score) -> Any:
+    pins = {name for file in kind.files for name in (file, _pin(file))}
+    try:
+        return msgspec.convert(
+            {key: value for key, value in section.items() if key not in pins}, kind.options
+        )
+    except msgspec.ValidationError as error:
+        raise RecipeError(
+            f"options that {kind.key} does not take: {error}",
+            where=f"scores.{score.name}",
+            next="correct them",
+        ) from None
+
+
+def _pin(key: str) -> str:
+    return "sha256" if key == "path" else f"{key}_sha256"
+
+
+def _model_file(section: dict[str, Any], key: str, score: Score, base: Path) -> ModelFile:
+    path = base / Path(str(section[key])).expanduser()
+    if not path.is_file():
+        raise InputError(
+            "no such model", where=str(path), next=f"`scores.{score.name}` names it, relative to the recipe"
+        )
+    status = path.stat()
+    sha256 = _sha256(path, status.st_size, status.st_mtime_ns)
+    pinned = section.get(_pin(key))
+    if pinned is not None and pinned != sha256:
+        raise InputChanged(
+            f"the model has the sha256 {sha256}, and the recipe pins {pinned}",
+            where=str(path),
+            next="fetch the pinned file, or pin this one",
+        )
+    return ModelFile(path, sha256)
+
+
+@functools.lru_cache(maxsize=256)
+def _sha256(path: Path, size: int, modified: int) -> str:
+    """Once for all sources that it judges: a model may have gigabytes."""
+    return file_sha256(path)
+
+
+def model_files(scores: Sequence[Score], base: Path) -> dict[str, tuple[Path, str]]:
+    """By the name of the score, for the inputs of steps and tasks."""
+    return {
+        f"{score.name} {number}": (file.path, file.sha256)
+        for score in scores
+        for number, file in enumerate(plan_score(score, base)[1])
+    }

@@ -1,0 +1,208 @@
+"""Section for scores: models that judge documents, each a measure of its own.
+
+scores   a name, one kind (fasttext, linear, importance, perplexity, hook, plugin), windows, percentiles
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+from tokmill.recipe.cleaning import Bound
+from tokmill.recipe.section import Amount, Path_, Section, part_of, shortest_spelling
+from tokmill.schema import PERCENTILE, SCORE
+
+# A key of a section, and a part of names with dots: score.edu.percentile
+ScoreName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=60)]
+
+KINDS = ("fasttext", "linear", "importance", "perplexity", "hook", "plugin")
+
+
+class FastText(Section):
+    """A classifier of fastText as it is published, .bin or .ftz; the score is the chance of a label."""
+
+    path: str = Field(description="of the model, relative to the recipe")
+    sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$", description="of the file: others are refused")
+    label: str = Field(description="whose chance is the score, with or without `__label__`")
+    prepare: Literal["none", "dclm", "fineweb"] = Field(
+        "none",
+        description="line ends are spaces in any case; dclm: those of Unicode too, as by `str.splitlines`",
+    )
+    lower: bool = Field(False, description="texts in lower case")
+    first_words: int | None = Field(None, ge=1, description="only so many words of a text are looked at")
+
+
+class Linear(Section):
+    """A classifier that `tokmill score train` made; the score is the chance of a label."""
+
+    path: str = Field(description="of the model, relative to the recipe")
+    sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$", description="of the file: others are refused")
+    label: str | None = Field(None, description="whose chance is the score [default: the last of the model]")
+    output: Literal["probability", "margin"] = Field(
+        "probability", description="margin: before the sigmoid, where few texts are equal"
+    )
+
+
+class Importance(Section):
+    """How much likelier a text is under a target than under raw data, by hashed n-grams (DSIR)."""
+
+    path: str = Field(description="of the weights, relative to the recipe")
+    sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$", description="of the file: others are refused")
+    output: Literal["sum", "mean"] = Field("sum", description="of the log-ratios of a text's n-grams")
+
+
+class Perplexity(Section):
+    """Of a text under an n-gram model: an ARPA file, or one that was trained by tokmill."""
+
+    path: str = Field(description="of the model, relative to the recipe")
+    sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$", description="of the file: others are refused")
+    output: Literal["perplexity", "log10"] = Field(
+        "perplexity", description="log10: the mean log10 of the probability of a word"
+    )
+
+
+class Windows(Section):
+    """A document is scored in windows, so that a long one is not judged by its beginning alone."""
+
+    words: int = Field(ge=10, le=1_000_000, description="at most, of a window; all are about equal")
+    aggregate: Literal["mean", "max", "min", "share_above"] = "mean"
+    bound: Bound | None = Field(None, description="for share_above: the share of windows that score more")
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        is_share = given.get("aggregate") == "share_above"
+        if is_share and given.get("bound") is None:
+            yield ("bound",), "is required: `share_above` is the share of windows that score more than it"
+        if not is_share and given.get("bound") is not None:
+            yield ("bound",), "belongs to `aggregate: share_above`"
+
+
+def _percentiles(given: Any) -> Any:
+    """Keys of YAML are numbers or text; 95 and "95" are one."""
+    if not isinstance(given, dict):
+        return given
+    return {shortest_spelling(str(key)): value for key, value in given.items()}
+
+
+Times = Annotated[int, Field(ge=0, le=1000)]
+
+
+class Repeat(Section):
+    """How often documents are built, by where their score stands; of training, not of what is held out."""
+
+    by: str = Field(pattern=r"^score\.[a-z][a-z0-9_]*$", description="a score with `percentile`")
+    percentiles: Annotated[dict[str, Times], BeforeValidator(_percentiles)] = Field(
+        min_length=1, description="{95: 4, 80: 2, 40: 1, 0: 0}: from this percentile on, so many times"
+    )
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        steps = _percentiles(given.get("percentiles"))
+        if not isinstance(steps, dict):
+            return
+        for key in steps:
+            try:
+                is_right = 0 <= float(key) <= 100
+            except ValueError:
+                is_right = False
+            if not is_right:
+                yield ("percentiles",), f"{key} is no percentile: 0 to 100"
+                return
+        if steps and "0" not in steps:
+            yield ("percentiles",), "says nothing of the lowest: give 0, such as `0: 0`, or `0: 1`"
+        if steps and not any(steps.values()):
+            yield ("percentiles",), "would leave nothing"
+
+
+class Select(Section):
+    """Documents that are built, drawn by their score (Gumbel top-k): of training, not of what is held out."""
+
+    by: str = Field(pattern=r"^score\.[a-z][a-z0-9_]*$", description="a score: the logarithm of a weight")
+    tokens: Amount = Field(description="2B: of the selected documents together, at most")
+
+
+class Score(Section):
+    """A learned judgement of every document: the measure `score.<name>`."""
+
+    LATER: ClassVar = KINDS
+
+    name: ScoreName = Field(description="the measure is `score.<name>`")
+    fasttext: FastText | None = None
+    linear: Linear | None = None
+    importance: Importance | None = None
+    perplexity: Perplexity | None = None
+    hook: str | None = Field(None, description="a function of columns, as for measures: hooks.py:name")
+    plugin: str | None = Field(None, description="a kind of score of an installed package")
+    options: dict[str, Any] = Field({}, description="for the `plugin`; `path` and `sha256` of its model")
+    windows: Windows | None = Field(None, description="[default: a document is one]")
+    percentile: Literal["domain", "language", "corpus"] | None = Field(
+        None,
+        description="also the measure `score.<name>.percentile`: of the documents that cleaning kept in the "
+        "same domain or language, or of all, the share that scores less, in hundredths",
+    )
+
+    @property
+    def kind(self) -> str:
+        return next(key for key in KINDS if getattr(self, key) is not None)
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        kinds = [key for key in KINDS if given.get(key) is not None]
+        if len(kinds) != 1:
+            yield (), f"needs one of {', '.join(f'`{key}`' for key in KINDS)}"
+        if given.get("options") and given.get("plugin") is None:
+            yield ("options",), "belongs to `plugin`"
+        if given.get("hook") is not None and given.get("windows") is not None:
+            yield ("windows",), "a hook is given whole documents, and cuts them itself"
+
+
+def score_mistakes(given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+    """Names that two scores have, and scores that rules name and nobody computes."""
+    listed = given.get("scores")
+    scores = listed if isinstance(listed, list) else []
+    first: dict[str, int] = {}
+    for index, score in enumerate(scores):
+        name = part_of(score, "name")
+        if isinstance(name, str) and first.setdefault(name, index) != index:
+            yield ("scores", index, "name"), f"scores[{first[name]}] is called {name} too"
+    ranked = {part_of(score, "name") for score in scores if part_of(score, "percentile") is not None}
+    for place, measure in _named(given):
+        told = unknown_score(measure, list(first), ranked)
+        if told is not None:
+            yield place, told
+
+
+def unknown_score(measure: str, names: list[str], ranked: set[Any]) -> str | None:
+    """What is wrong with `score.<name>` or `score.<name>.percentile`; None: nothing."""
+    name = measure.removeprefix(SCORE).removesuffix(PERCENTILE)
+    if name not in names:
+        return f"no score is called {name}: `scores` has {', '.join(names) or 'none'}"
+    if measure.endswith(PERCENTILE) and name not in ranked:
+        return f"the score {name} has no percentiles: give it `percentile: corpus`, or domain, or language"
+    return None
+
+
+def _named(given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+    """Every score that a rule of the recipe, a domain or a source names, or its mixture."""
+    holders: list[tuple[Path_, Any]] = [((), given)]
+    domains, sources = given.get("domains"), given.get("sources")
+    holders += [
+        (("domains", name), own) for name, own in (domains if isinstance(domains, dict) else {}).items()
+    ]
+    holders += [
+        (("sources", index, "clean"), part_of(source, "clean"))
+        for index, source in enumerate(sources if isinstance(sources, list) else [])
+    ]
+    mixture = given.get("mixture")
+    for key, suffix in (("repeat", PERCENTILE), ("select", "")):
+        by = part_of(part_of(mixture, key), "by") if mixture is not None else None
+        if isinstance(by, str):
+            yield ("mixture", key, "by"), by + suffix
+    for place, own in holders:
+        filters = part_of(own, "filters") if own is not None else None
+        for index, rule in enumerate(filters if isinstance(filters, list) else []):
+            measure = None if isinstance(rule, str) else part_of(rule, "measure")
+            if isinstance(measure, str) and measure.startswith(SCORE):
+                yield (*place, "filters", index, "measure"), measure

@@ -1,0 +1,102 @@
+"""From texts to columns: every score of a plan, in the pass that measures.
+
+    texts ─┬─ windows ─ scorer ─ mean, max, min, share above ─> score.edu
+           └─ scorer ────────────────────────────────────────> score.math
+
+A scorer is opened once in a process, and known by the digests of its files: a file that is another by then is
+refused. Of a hook this knows only its name: it is asked where measures of hooks are.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tokmill.artifacts.plugins import Plugin
+from tokmill.errors import InputChanged, InputError
+from tokmill.kernels.wordwindows import Aggregate, aggregate, cut_windows
+from tokmill.schema import SCORE, StringColumn, string_column
+from tokmill.scores import Numbers, Scorer, find_kind
+from tokmill.storage.location import file_sha256
+
+HOOK = "hook"
+_KEPT_OPEN = 8
+
+
+class WindowPlan(msgspec.Struct, frozen=True):
+    words: int
+    aggregate: Aggregate = "mean"
+    bound: float = 0.0
+
+
+class ScorePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An entry of `scores`: all that can change a bit of its column."""
+
+    name: str
+    kind: str
+    options: dict[str, Any] = {}
+    files: tuple[str, ...] = ()  # sha256 of the model's, in the order of the kind
+    windows: WindowPlan | None = None
+    plugin: Plugin | None = None  # a hook, or a kind that is not ours
+    version: int = 1  # of how it is computed, where nothing else tells it
+
+    @property
+    def column(self) -> str:
+        return SCORE + self.name
+
+
+def score_columns(texts: Any, plans: Iterable[ScorePlan], files: Mapping[str, Path]) -> dict[str, Numbers]:
+    """A column of each score that is no hook's. `files`: where the models are, by sha256."""
+    column = string_column(texts)
+    return {plan.column: score_texts(column, plan, files) for plan in plans if plan.kind != HOOK}
+
+
+def score_texts(texts: StringColumn, plan: ScorePlan, files: Mapping[str, Path]) -> Numbers:
+    scorer = open_scorer(plan, files)
+    if plan.windows is None:
+        return _checked(scorer.score(texts), len(texts.offsets) - 1, plan)
+    windows = cut_windows(texts.data, texts.offsets, plan.windows.words)
+    valid = np.ones(len(windows.offsets) - 1, np.bool_)
+    values = _checked(scorer.score(StringColumn(texts.data, windows.offsets, valid)), len(valid), plan)
+    return aggregate(values.astype(np.float64), windows.firsts, plan.windows.aggregate, plan.windows.bound)
+
+
+def open_scorer(plan: ScorePlan, files: Mapping[str, Path]) -> Scorer:
+    key = plan.kind, msgspec.json.encode(plan.options, order="sorted"), plan.files, plan.plugin
+    with _LOCK:
+        if key not in _OPEN:
+            paths = [files[digest] for digest in plan.files]
+            _refuse_others(paths, plan.files)
+            kind = find_kind(plan.kind)
+            if plan.plugin is not None:
+                plan.plugin.load()  # of this very version
+            while len(_OPEN) >= _KEPT_OPEN:
+                _OPEN.pop(next(iter(_OPEN)))
+            _OPEN[key] = kind.open(msgspec.convert(plan.options, kind.options), paths)
+        return _OPEN[key]
+
+
+_OPEN: dict[Any, Scorer] = {}
+_LOCK = threading.Lock()
+
+
+def _refuse_others(paths: Sequence[Path], digests: Sequence[str]) -> None:
+    for path, digest in zip(paths, digests, strict=True):
+        if file_sha256(path) != digest:
+            raise InputChanged("the model changed while it was in use", where=str(path), next="run again")
+
+
+def _checked(values: Numbers, rows: int, plan: ScorePlan) -> Numbers:
+    is_right = values.shape == (rows,) and values.dtype in (np.float64, np.int64)
+    if not is_right or not np.isfinite(values).all():
+        raise InputError(
+            f"answered {values.dtype} of shape {values.shape} for {rows} texts, or no finite number",
+            where=f"score {plan.name} ({plan.kind})",
+            next="a scorer answers one finite int64 or float64 for each text",
+        )
+    return values

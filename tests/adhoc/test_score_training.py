@@ -1,0 +1,95 @@
+"""Classifiers from labelled files: one model however the files are cut, figures recounted, mistakes told."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tokmill as mill
+from scores.reviews import documents
+from tokmill.errors import CorruptFile, RecipeError, TokmillError
+from tokmill.scores.linear import load_linear
+
+
+def write_lines(path: Path, rows: list[dict[str, Any]]) -> Path:
+    lines = [json.dumps({"id": row["doc_id"], "source": "made", "text": row["text"]}) for row in rows]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def sides(directory: Path, count: int = 200) -> tuple[Path, Path]:
+    directory.mkdir(parents=True, exist_ok=True)
+    rows = documents(count)
+    return (
+        write_lines(directory / "good.jsonl", [row for row in rows if row["label"]]),
+        write_lines(directory / "bad.jsonl", [row for row in rows if not row["label"]]),
+    )
+
+
+def test_the_model_is_the_same_however_the_files_are_cut(tmp_path: Path) -> None:
+    good, bad = sides(tmp_path)
+    made = mill.score_train(positive=good, negative=bad, out=tmp_path / "m")
+    rows = [row for row in documents(200) if row["label"]]
+    first, second = (
+        write_lines(tmp_path / f"part-{k}.jsonl", part) for k, part in enumerate((rows[70:], rows[:70]))
+    )
+    again = mill.score_train(positive=[first, second], negative=bad, out=tmp_path / "n")
+    assert again.sha256 == made.sha256 == hashlib.sha256((tmp_path / "m").read_bytes()).hexdigest()
+    other = mill.score_train(positive=good, negative=bad, out=tmp_path / "o", seed=1)
+    assert other.sha256 != made.sha256
+
+
+def test_those_held_out_are_measured_and_are_not_learned_from(tmp_path: Path) -> None:
+    good, bad = sides(tmp_path)
+    made = mill.score_train(positive=good, negative=bad, out=tmp_path / "m", valid_fraction=0.3)
+    for label in ("positive", "negative"):
+        assert made.examples[label] + made.held_out[label] == 100
+        assert 15 < made.held_out[label] < 45
+    assert made.metrics is not None
+    assert made.metrics["auc"] > 0.9
+    assert load_linear(tmp_path / "m").card["metrics"] == made.metrics
+    assert {"bean", "roasted"} & {name for name, weight in made.strongest["negative"] if weight > 0}
+    none = mill.score_train(positive=good, negative=bad, out=tmp_path / "n", valid_fraction=0)
+    assert (none.metrics, none.held_out) == (None, {"negative": 0, "positive": 0})
+    assert none.examples == {"negative": 100, "positive": 100}
+
+
+def test_evaluation_counts_the_scores_that_apply_would_give(tmp_path: Path) -> None:
+    good, bad = sides(tmp_path)
+    mill.score_train(positive=good, negative=bad, out=tmp_path / "m")
+    found = mill.score_eval(tmp_path / "m", positive=good, negative=bad)
+    flipped = mill.score_eval(tmp_path / "m", positive=good, negative=bad, label="negative")
+    assert found.documents == {"negative": 100, "positive": 100}
+    assert found.metrics["auc"] == pytest.approx(1 - flipped.metrics["auc"], abs=0.01)
+    kept = [one["kept"] for one in found.metrics["thresholds"]]
+    assert kept == sorted(kept, reverse=True)
+    assert sum(tenth["documents"] for tenth in found.metrics["calibration"]) == 200
+
+
+def test_mistakes_are_told_and_nothing_is_written(tmp_path: Path) -> None:
+    good, bad = sides(tmp_path, 20)
+    out = tmp_path / "m"
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"positive": tmp_path / "none.jsonl"}, "none.jsonl"),
+        ({"words": 0}, "neither words nor characters"),
+        ({"min_chars": 4, "max_chars": 3}, "no n-grams are like this"),
+        ({"rate": 20.0}, "rate"),
+        ({"valid_fraction": 1.0}, "valid-fraction"),
+    ]
+    for change, why in wrong:
+        arguments: dict[str, Any] = {"positive": good, "negative": bad, "out": out} | change
+        with pytest.raises(TokmillError, match=why):
+            mill.score_train(**arguments)
+    assert not out.exists()
+    mill.score_train(positive=good, negative=bad, out=out)
+    with pytest.raises(RecipeError, match="is there already"):
+        mill.score_train(positive=good, negative=bad, out=out)
+    with pytest.raises(RecipeError, match="no label 'best'"):
+        mill.score_eval(out, positive=good, negative=bad, label="best")
+    out.write_bytes(out.read_bytes()[:-1])
+    with pytest.raises(CorruptFile):
+        mill.score_eval(out, positive=good, negative=bad)
