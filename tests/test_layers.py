@@ -33,6 +33,7 @@ LATE = {
     ("tokenizers.load", "tokmill.tokenizers.huggingface"): "the adapter of the kind of file that is loaded",
     ("tokenizers.load", "tokmill.tokenizers.tiktoken_ranks"): "likewise",
     ("tokenizers.load", "tokmill.tokenizers.spm"): "likewise",
+    ("tokenizers.description", "tokmill.tokenizers.spm"): "likewise, to describe one",
     ("tokenizers.load", "tokmill.tokenizers.tekken"): "likewise",
     ("engines.local", "tokmill.engines.ray"): "the engine that is asked for",
     ("engines.local", "tokmill.engines.dask"): "likewise",
