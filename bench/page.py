@@ -166,9 +166,9 @@ def elsewhere() -> list[str]:
         "",
         *paragraph(
             "Since then the start has changed (`docs/decisions/0017`), and those runs were not made again. "
-            "On two busy x86 cores, 138 MB with two workers, three rounds in turn: workers are ready after 0.94 "
-            "CPU seconds of the two processes that they wait for, where it were 1.27, and the driver has "
-            "their first tasks after 0.99, where it were 1.22."
+            "On two busy x86 cores, 138 MB with two workers, three rounds in turn: workers are ready after "
+            "0.94 CPU seconds of the two processes that they wait for, before after 1.27, and the driver has "
+            "their first tasks after 0.99, before after 1.22."
         ),
     ]
 
