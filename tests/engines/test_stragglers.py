@@ -9,6 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from engines.tasks import perform, run_all, task
@@ -209,3 +210,24 @@ def test_a_file_that_a_broken_off_attempt_wrote_otherwise_is_found(driven: Drive
 def _entry(path: Path) -> FileEntry:
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return FileEntry(path=path.name, table="t", bytes=1, rows=1, sha256=digest, content_sha256=digest)
+
+
+def test_what_tasks_took_of_memory_is_asked_for_when_five_of_a_kind_are_done(
+    driven: Driven, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    submit = driven.cluster.submit
+
+    def seen(order: bytes, needed_bytes: int = 0) -> Future[bytes]:
+        asked.append(needed_bytes)
+        return submit(order, needed_bytes)
+
+    monkeypatch.setattr(driven.cluster, "submit", seen)
+    done = list(run_all(driven.engine, perform, likes(5)))
+    assert asked == [0] * 5
+    driven.engine.submit(perform, [task("next")])
+    peak = driven.engine.collect().peak_bytes
+    assert len(done) == 5
+    own = psutil.Process().memory_info().rss
+    assert peak > own / 4, "threads of this process: it is its own memory"
+    assert asked[-1] > peak, "and a quarter more than the largest"

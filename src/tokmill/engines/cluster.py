@@ -177,7 +177,7 @@ class ClusterEngine:
         self._late: dict[Any, _Late] = {}
         self._overtaken: list[_Late] = []  # of which one was broken off
         self._paces = Paces()
-        self._peaks: dict[str, list[int]] = {}  # memory of tasks, by function
+        self._peaks: dict[str, tuple[int, int]] = {}  # by function: tasks that told their memory, the most
         self._done: deque[Done] = deque()
         self._losses: dict[Loss, dict[str, int]] = {loss: {} for loss in Loss}  # by fingerprint
         self.name = cluster.name
@@ -246,8 +246,8 @@ class ClusterEngine:
 
     def _needed(self, function: str) -> int:
         """Memory of a task as its likes took it, and a quarter more."""
-        peaks = self._peaks.get(function, [])
-        return max(peaks) * 5 // 4 if len(peaks) >= LIKES else 0
+        told, most = self._peaks.get(function, (0, 0))
+        return most * 5 // 4 if told >= LIKES else 0
 
     def _take(self, handle: Any, losses: set[Loss], over: Sequence[Any]) -> None:
         begun = self._running.pop(handle)
@@ -269,7 +269,8 @@ class ClusterEngine:
             self._losses[Loss.WORKER].pop(task.fingerprint, None)
         self._paces.add(task.function, found.seconds, begun.size)
         if found.peak_bytes:
-            self._peaks.setdefault(task.function, []).append(found.peak_bytes)
+            told, most = self._peaks.get(task.function, (0, 0))
+            self._peaks[task.function] = told + 1, max(most, found.peak_bytes)
         if twin is not None:
             del self._running[twin]
             self._late[twin] = _Late(task, found.receipt, found.node)
