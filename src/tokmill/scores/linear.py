@@ -12,7 +12,7 @@ With two labels the one column speaks for the second. With more, each label stan
 
 Training: `epochs` passes of gradient descent, each in an order of its own that comes from the keys of the
 examples; the step of an n-gram is divided by the root of the number of examples that have it. N-grams of
-fewer than `min_docs` examples are left out. What was tried: docs/decisions/0027.
+fewer than `min_docs` examples are left out. What was tried: docs/decisions/0024.
 """
 
 from __future__ import annotations
