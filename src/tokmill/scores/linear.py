@@ -108,7 +108,7 @@ def train_linear(examples: Examples, labels: Sequence[str], training: Training) 
         raise InputError(
             f"no n-gram is in {training.min_docs} of {len(examples.labels):,} examples",
             where="scores",
-            next="give more documents, or set `min_docs: 1`",
+            next="give more documents, or fewer `--min-docs`",
         )
     # ids in the order of frequency, so that weights which are often asked for lie together
     known = known[np.argsort(-frequencies[known], kind="stable")]
