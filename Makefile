@@ -86,7 +86,8 @@ bench: $(TESTING) .venv-plain/.installed
 
 .venv-peers/.installed:
 	$(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/pip install --quiet datatrove==0.10.1 spacy nltk regex tokenizers zstandard orjson "xxhash<4" fasttext-numpy2-wheel fasteners trafilatura lxml_html_clean warcio faust-cchardet python-magic
+	.venv-peers/bin/pip install --quiet datatrove==0.10.1 spacy nltk regex tokenizers zstandard orjson "xxhash<4" fasttext-numpy2-wheel fasteners trafilatura lxml_html_clean warcio faust-cchardet python-magic \
+		data-selection==1.0.3 kenlm==0.3.0
 	touch $@
 
 # extractors of web pages, and what trains ours; an old pip cannot resolve what readability-lxml asks of lxml

@@ -232,8 +232,8 @@ def importance(texts: dict[str, list[tuple[str, str]]], options: argparse.Namesp
                 together = np.corrcoef(weights, theirs[other]["weights"])
                 figures[f"correlation {other}"] = float(together[0, 1])
             line += (
-                f", {figures['times']:.0f} times theirs; correlation {figures['correlation sha256']:.6f} with "
-                f"them as they are, {figures['correlation fast']:.6f} with them by our fast hash"
+                f", {figures['times']:.0f} times theirs; correlation {figures['correlation sha256']:.6f} "
+                f"with them as they are, {figures['correlation fast']:.6f} with them by our fast hash"
             )
         console.print(line)
         told[hash] = figures

@@ -109,6 +109,7 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for name, (labels, _, _) in MODELS.items():
+            count = len(labels)
             model = train(Path(folder), name, texts)
             reference: Any = fasttext_pybind.fasttext()
             reference.loadModel(str(model))
@@ -122,9 +123,7 @@ def main() -> None:
                 seconds, scores = timed(lambda one=fresh: one.score(column))
                 ours.append(seconds)
                 seconds, found = timed(
-                    lambda one=reference, k=len(labels): [
-                        one.predict(line, k, -1.0, "strict") for line in encoded
-                    ]
+                    lambda one=reference, k=count: [one.predict(line, k, -1.0, "strict") for line in encoded]
                 )
                 theirs.append(seconds)
             wanted = f"__label__{labels[0]}"

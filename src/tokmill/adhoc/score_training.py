@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.adhoc.reading import Files, either_source, one_source_recipe
+from tokmill.adhoc.reading import Files, files_source, one_source_recipe
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.step import open_artifact
 from tokmill.errors import InputError, RecipeError
@@ -145,7 +145,7 @@ def _check_training(training: Training, valid_fraction: float) -> None:
 
 def _shards(sides: Sequence[Files], text: str | None, folder: Path, seed: int) -> Iterator[_Shard]:
     for label, files in enumerate(sides):
-        recipe = one_source_recipe(either_source(files, **({"text": text} if text else {})))
+        recipe = one_source_recipe(files_source(files, **({"text": text} if text else {})))
         made = run(recipe, folder / LABELS[label], until="ingest", workers=1).out
         artifact = open_artifact(made / "ingest" / recipe.sources[0].name)
         assert artifact is not None

@@ -65,3 +65,16 @@ def trailing_zeros(_: Any, bits: Any) -> Any:
         return builder.cttz(arguments[0], context.get_constant(types.boolean, True))
 
     return types.uint64(types.uint64), emit
+
+
+@extending.intrinsic  # type: ignore[untyped-decorator]
+def high_half(_: Any, a: Any, b: Any) -> Any:
+    """Of the product of two words."""
+
+    def emit(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        wide = ir.IntType(128)
+        first, second = (builder.zext(value, wide) for value in arguments)
+        product = builder.mul(first, second)
+        return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
+
+    return types.uint64(types.uint64, types.uint64), emit

@@ -85,7 +85,7 @@ def _model_file(section: dict[str, Any], key: str, score: Score, base: Path) -> 
     path = base / Path(str(section[key])).expanduser()
     if not path.is_file():
         raise InputError(
-            "no such model", where=str(path), next=f"`scores.{score.name}` names it, relative to the recipe"
+            "no such model", where=str(path), next=f"the score {score.name} names it, relative to the recipe"
         )
     status = path.stat()
     sha256 = _sha256(path, status.st_size, status.st_mtime_ns)

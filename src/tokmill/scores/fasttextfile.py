@@ -246,7 +246,7 @@ def _unreadable(path: Path, why: str) -> CorruptFile:
     return CorruptFile(
         f"a fastText model that cannot be read: {why}",
         where=str(path),
-        next="fetch it again, and pin it with `sha256`; a classifier has `-loss`, `.bin` or `.ftz`",
+        next="fetch it again, and pin it with `sha256`",
     )
 
 

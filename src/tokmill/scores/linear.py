@@ -12,7 +12,7 @@ With two labels the one column speaks for the second. With more, each label stan
 
 Training: `epochs` passes of gradient descent, each in an order of its own that comes from the keys of the
 examples; the step of an n-gram is divided by the root of the number of examples that have it. N-grams of
-fewer than `min_docs` examples are left out.
+fewer than `min_docs` examples are left out. What was tried: docs/decisions/0025.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def train_linear(examples: Examples, labels: Sequence[str], training: Training) 
         raise InputError(
             f"no n-gram is in {training.min_docs} of {len(examples.labels):,} examples",
             where="scores",
-            next="give more documents, or set `min_docs: 1`",
+            next="give more documents, or fewer `--min-docs`",
         )
     # ids in the order of frequency, so that weights which are often asked for lie together
     known = known[np.argsort(-frequencies[known], kind="stable")]
