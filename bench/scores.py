@@ -123,9 +123,7 @@ def main() -> None:
                 seconds, scores = timed(lambda one=fresh: one.score(column))
                 ours.append(seconds)
                 seconds, found = timed(
-                    lambda one=reference, k=count: [
-                        one.predict(line, k, -1.0, "strict") for line in encoded
-                    ]
+                    lambda one=reference, k=count: [one.predict(line, k, -1.0, "strict") for line in encoded]
                 )
                 theirs.append(seconds)
             wanted = f"__label__{labels[0]}"
