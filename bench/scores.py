@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
-    import fasttext_pybind
+    import fasttext_pybind  # type: ignore[import-not-found]
 
     texts = {domain: load_texts(asked.texts, domain) for domain in DOMAINS}
     every = [text for domain in DOMAINS for text in texts[domain][400 : 400 + asked.docs // len(DOMAINS)]]
@@ -106,7 +106,7 @@ def main() -> None:
     lines = [text.replace("\n", " ").replace("\0", " ") for text in every]
     encoded = [line.encode() + b"\n" for line in lines]
     column = string_column(pa.array(every, pa.large_string()))
-    rows = []
+    rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for name, (labels, _, _) in MODELS.items():
             count = len(labels)

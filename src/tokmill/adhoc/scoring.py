@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
-from tokmill.adhoc.reading import Files, either_source, one_source_recipe
+from tokmill.adhoc.reading import Files, files_source, one_source_recipe
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.step import Artifact, open_artifact, shard_key
 from tokmill.errors import RecipeError
@@ -68,7 +68,7 @@ def score_apply(
     score: Json = {"name": _NAME, "fasttext": section}
     if window_words is not None:
         score["windows"] = {"words": window_words, "aggregate": aggregate}
-    recipe = one_source_recipe(either_source(files, **({"text": text} if text else {})), scores=[score])
+    recipe = one_source_recipe(files_source(files, **({"text": text} if text else {})), scores=[score])
     with tempfile.TemporaryDirectory(prefix="tokmill-score-") as folder:
         made = run(recipe, Path(folder) / "run", until="clean", workers=workers).out
         name = recipe.sources[0].name

@@ -58,7 +58,7 @@ _KEY_FACTORS = (
     U64(0x27D4EB2F165667C5),
 )
 _HEAD_WORDS = 5  # of a slot, before its sums: the key, and features with the hash
-_MAX_MEMORY_WORDS = 1 << 18  # 2 MB: half of it costs a tenth, twice as much saves nothing
+_MAX_MEMORY_WORDS = 1 << 18  # 2 MB
 _NO_WORD = -1  # features of a label
 # Rows are gathered and added up in a loop of their own, so that their loads do not wait for each other: 88 to
 # 107 MB/s with word bigrams.
@@ -184,8 +184,8 @@ _high = Instruction("high_half")
 
 @raw_step
 def _modulo(value: np.uint64, divisor: np.uint64, inverse: np.uint64) -> np.uint64:
-    """By two multiplications: `inverse` is 2^64 / divisor, so the quotient is at most 2 too small. A division
-    takes 40 cycles, and there is one for each n-gram."""
+    """By two multiplications: `inverse` is 2^64 / divisor, so the quotient is at most 2 too small. There is
+    one for each n-gram, and a division is slow."""
     rest = value - _high(value, inverse) * divisor
     if rest >= divisor:
         rest -= divisor

@@ -61,7 +61,7 @@ _BELOW = pa.schema(
         pa.field("below", pa.int64(), nullable=False),
     ]
 )
-_RANKED_AT_ONCE = 1 << 20  # rows of runs: 60 MB with what sorting takes
+_RANKED_AT_ONCE = 1 << 20  # rows of runs
 
 
 class RankedScore(msgspec.Struct, frozen=True):
