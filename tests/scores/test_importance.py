@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 from pathlib import Path
@@ -17,7 +16,6 @@ from kernels.test_importance import grams_of, slow_bucket
 from scores.reviews import column, documents
 from tokmill.errors import CorruptFile, InputError
 from tokmill.scores.arrayfile import write_arrays
-from tokmill.scores.examples import identity_keys
 from tokmill.scores.importance import (
     IMPORTANCE,
     Counts,
@@ -26,11 +24,9 @@ from tokmill.scores.importance import (
     ImportanceScorer,
     count_texts,
     fit_importance,
-    gumbel_keys,
     join_counts,
     load_counts,
     load_importance,
-    select_top,
     write_counts,
     write_importance,
 )
@@ -86,31 +82,6 @@ def test_the_model_file_is_the_same_on_every_machine(tmp_path: Path) -> None:
     assert ImportanceScorer(again, ImportanceOptions()).score(column(RAW))[:2].tolist() == (
         ImportanceScorer(model, ImportanceOptions()).score(column(RAW))[:2].tolist()
     )
-
-
-def test_gumbel_top_k_draws_in_proportion_to_the_weights() -> None:
-    """The first of three is drawn with probability exp(w) / sum, over 20,000 seeds."""
-    weights = np.log(np.array([1.0, 2.0, 5.0]))
-    firsts = np.zeros(3)
-    for seed in range(20_000):
-        state = hashlib.sha512(str(seed).encode()).digest()
-        identities = np.frombuffer(state[:48], np.uint64).reshape(3, 2)
-        firsts[np.argmax(gumbel_keys(weights, identities))] += 1
-    assert firsts / firsts.sum() == pytest.approx([1 / 8, 2 / 8, 5 / 8], abs=0.012)
-
-
-def test_a_larger_selection_only_adds_and_order_of_rows_does_not_matter() -> None:
-    ids = [f"d{number}" for number in range(200)]
-    identities = identity_keys([column(ids)], 3, "select")
-    weights = np.linspace(-2, 2, 200)
-    keys = gumbel_keys(weights, identities)
-    few, many = (set(select_top(keys, identities, count).tolist()) for count in (20, 50))
-    assert few < many
-    assert len(many) == 50
-    flipped = select_top(keys[::-1].copy(), identities[::-1].copy(), 20)
-    assert {199 - row for row in flipped.tolist()} == few
-    others = identity_keys([column(ids)], 4, "select")
-    assert set(select_top(gumbel_keys(weights, others), others, 20).tolist()) != few
 
 
 # --- bad input ---

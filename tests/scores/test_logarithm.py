@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.scores.logarithm import exp, gumbel, log
+from tokmill.scores.logarithm import exp, log
 
 
 @given(st.floats(min_value=1e-300, max_value=1e300))
@@ -24,12 +24,8 @@ def test_it_is_the_logarithm_to_two_units_of_the_last_place(value: float) -> Non
 
 
 def test_the_bits_are_the_same_on_every_machine() -> None:
-    draws = np.arange(1, 20_001, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    found = gumbel(draws)
+    found = log(np.arange(1, 20_001) / 7.0)
     assert hashlib.sha256(found.astype("<f8").tobytes()).hexdigest() == GOLDEN
-    uniform = (draws >> np.uint64(11)) * 2.0**-53
-    assert np.abs(found + np.log(-np.log(uniform))).max() < 1e-12
-    assert found.mean() == pytest.approx(0.5772, abs=0.02)  # Euler's constant
 
 
 @given(st.floats(min_value=-690, max_value=690))
@@ -47,10 +43,6 @@ def test_powers_beyond_what_there_is_are_finite_and_the_bits_are_the_same_on_eve
     assert hashlib.sha256(found.astype("<f8").tobytes()).hexdigest() == GOLDEN_POWERS
 
 
-def test_draws_at_both_ends_are_finite() -> None:
-    assert np.isfinite(gumbel(np.array([0, 1, (1 << 64) - 1], np.uint64))).all()
-
-
 @pytest.mark.parametrize("value", [0.0, -1.0, math.inf, math.nan])
 def test_what_has_no_logarithm_is_refused(value: float) -> None:
     with pytest.raises(ValueError):
@@ -58,4 +50,4 @@ def test_what_has_no_logarithm_is_refused(value: float) -> None:
 
 
 GOLDEN_POWERS = "4265d59be34bbf436ac8e046c2f74d264ee10ccdfa5d68957bad0a588b9529c5"
-GOLDEN = "2f2fc0dd2f2e6064f88204582e31d948f18a7f555d9414e5bed366f348bcf862"
+GOLDEN = "b6316f2d5fabd971eb859dda2fdc60820adedd89eceba27e0ae68ceadebd7792"

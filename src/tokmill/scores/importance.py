@@ -11,10 +11,7 @@
 Counts add up, so shards and their order do not matter; logs are rounded to whole numbers once, and a score is
 a sum of those. It is the sum, as in the paper, or the mean over the n-grams.
 
-Selection is Gumbel top-k: the k texts with the largest `weight + gumbel(identity)` are a sample without
-replacement in which each next one is drawn in proportion to exp(weight). The noise of a text comes from the
-hash of its identity, so it is the same in every shard, run and machine (tokmill.scores.logarithm says how),
-and a larger k only adds texts.
+`mixture: {select: …}` draws by such a score (stages/build/scored.py).
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ from tokmill.kernels.importance import MAX_BUCKETS, count_grams, sum_grams, toke
 from tokmill.schema import StringColumn
 from tokmill.scores import Piece, ScoreKind
 from tokmill.scores.arrayfile import ArrayFile, checked_arrays, load_arrays, write_arrays
-from tokmill.scores.logarithm import gumbel, log
+from tokmill.scores.logarithm import log
 from tokmill.storage.disk import Written
 
 KIND, COUNTS_KIND = "importance", "importance-counts"
@@ -204,17 +201,6 @@ def _only_bucket(token: bytes, buckets: int) -> int:
 
 
 # --- selection ---
-
-
-def gumbel_keys(weights: NDArray[np.float64], identities: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Who has the largest keys is selected. Identities are 128 bits of each text (`identity_keys`)."""
-    return weights + gumbel(identities[:, 0])
-
-
-def select_top(keys: NDArray[np.float64], identities: NDArray[np.uint64], count: int) -> NDArray[np.int64]:
-    """Rows with the `count` largest keys, ascending; of equal keys, the smaller identity."""
-    order = np.lexsort((identities[:, 1], identities[:, 0], -keys))
-    return np.sort(order[:count])
 
 
 def _open(options: ImportanceOptions, files: Sequence[Path]) -> ImportanceScorer:

@@ -58,9 +58,3 @@ def exp(values: Floats) -> Floats:
         series = series / number
         series = series + 1.0
     return np.ldexp(series, power.astype(np.int64))
-
-
-def gumbel(draws: NDArray[np.uint64]) -> Floats:
-    """-log(-log u) of u from 64 random bits, of which 53 count: from 1/2^53 to 1 - 1/2^53."""
-    number = np.maximum(draws >> np.uint64(11), np.uint64(1)).astype(np.float64)
-    return -log(-log(number * 2.0**-53))
