@@ -18,9 +18,7 @@ from numba import extending
 from numba.core.runtime import rtsys
 from numba.core.typing.templates import builtin_registry
 
-from tokmill.kernels.instructions import add_rows, ones, trailing_zeros
-
-_INSTRUCTIONS = {"add_rows": add_rows, "ones": ones, "trailing_zeros": trailing_zeros}
+from tokmill.kernels import instructions
 
 
 def make_kernel(
@@ -51,7 +49,8 @@ def declare_step(function: Callable[..., object], options: Mapping[str, Any]) ->
 
 def declare_instruction(stands_for_it: object, name: str) -> None:
     """What stands for it in kernels has its type from now on."""
-    kinds = [kind for known, kind in builtin_registry.globals if known is _INSTRUCTIONS[name]]
+    instruction = getattr(instructions, name)
+    kinds = [kind for known, kind in builtin_registry.globals if known is instruction]
     builtin_registry.register_global(stands_for_it, kinds[0])
 
 
