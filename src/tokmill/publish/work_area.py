@@ -164,7 +164,7 @@ def _check_same(first: Note, second: Note) -> None:
             f"two nodes, {first.node} and {second.node}, made different bytes of one task",
             where=f"task {first.receipt.key}",
             next="look at the memory and the disks of both; run without the one that is broken, into another "
-            "URL or after `work/` below this one was deleted",
+            "URL or after all objects under work/ below this one were deleted",
         )
 
 
