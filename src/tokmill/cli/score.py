@@ -109,7 +109,7 @@ def compare_command(as_json: bool, **options: Any) -> None:
 @click.option("--replace", is_flag=True, help="Replace the file.")
 @verb
 def train_command(as_json: bool, **options: Any) -> None:
-    """Train a linear classifier that tells wanted documents from others, for `scores: [{linear: …}]`."""
+    """Train a linear classifier that tells wanted documents from others, for the scores of a recipe."""
     answer(tokmill.score_train(**options), as_json, _render_trained)
 
 

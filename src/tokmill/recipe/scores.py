@@ -67,7 +67,9 @@ class Windows(Section):
     """A document is scored in windows, so that a long one is not judged by its beginning alone."""
 
     words: int = Field(ge=10, le=1_000_000, description="at most, of a window; all are about equal")
-    aggregate: Literal["mean", "max", "min", "share_above"] = "mean"
+    aggregate: Literal["mean", "max", "min", "share_above"] = Field(
+        "mean", description="what the score of a document is, of those of its windows"
+    )
     bound: Bound | None = Field(None, description="for share_above: the share of windows that score more")
 
     @classmethod
@@ -129,10 +131,12 @@ class Score(Section):
     LATER: ClassVar = KINDS
 
     name: ScoreName = Field(description="the measure is `score.<name>`")
-    fasttext: FastText | None = None
-    linear: Linear | None = None
-    importance: Importance | None = None
-    perplexity: Perplexity | None = None
+    fasttext: FastText | None = Field(None, description="a classifier of fastText")
+    linear: Linear | None = Field(None, description="a classifier that `tokmill score train` made")
+    importance: Importance | None = Field(
+        None, description="how much more a text is like a target than like the rest"
+    )
+    perplexity: Perplexity | None = Field(None, description="under an n-gram language model")
     hook: str | None = Field(None, description="a function of columns, as for measures: hooks.py:name")
     plugin: str | None = Field(None, description="a kind of score of an installed package")
     options: dict[str, Any] = Field({}, description="for the `plugin`; `path` and `sha256` of its model")
