@@ -208,7 +208,11 @@ def test_a_model_that_cannot_be_used_stops_a_run_before_anything_is_written(
         ([EDU], [{"measure": "score.math", "min": 1}], "no score is called math: `scores` has edu"),
         ([EDU], [{"measure": "score.edu.percentile", "min": 1}], "has no percentiles"),
         ([EDU, EDU], [], r"scores\[0\] is called edu too"),
-        ([{"name": "x"}], [], "needs one of `fasttext`, `hook`, `plugin`"),
+        (
+            [{"name": "x"}],
+            [],
+            "needs one of `fasttext`, `linear`, `importance`, `perplexity`, `hook`, `plugin`",
+        ),
         ([{"name": "x", "hook": "a.py:f", **EDU}], [], "needs one of"),
         ([EDU | {"windows": {"words": 10, "aggregate": "share_above"}}], [], "bound: is required"),
         ([EDU | {"windows": {"words": 10, "bound": 1}}], [], "belongs to `aggregate: share_above`"),

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from made_fasttext import write_model
 from mill import small_corpus
 from tokmill import load_recipe
 from tokmill.adhoc.index import index
@@ -42,21 +43,31 @@ class Here:
     is_blame_shared = False
     max_deaths = 1
     killer = ""
+    has_nodes = False
 
-    def submit(self, order: bytes) -> bytes:
+    def submit(self, order: bytes, needed_bytes: int = 0) -> bytes:
         return carry_out(order)
 
-    def wait(self, handles: Sequence[bytes]) -> Sequence[bytes]:
+    def submit_elsewhere(self, order: bytes, handle: bytes) -> None:
+        return None
+
+    def wait(self, handles: Sequence[bytes], seconds: float | None = None) -> Sequence[bytes]:
         return handles
 
     def reply(self, handle: bytes) -> bytes:
         return handle
+
+    def discard(self, handle: bytes) -> None:
+        pass
 
     def cancel(self, handles: Sequence[bytes]) -> None:
         pass
 
     def workers(self) -> int:
         return 1
+
+    def traffic(self) -> dict[str, int]:
+        return {}
 
     def close(self) -> None:
         pass
@@ -71,8 +82,10 @@ class ClusterSession(Session):
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
     (tmp_path / "items.jsonl").write_text('{"q": "the mill stands by the river and turns all day"}\n')
+    write_model(tmp_path / "edu.bin")
     return small_corpus(
         tmp_path,
+        scores=[{"name": "edu", "fasttext": {"path": "edu.bin", "label": "good"}, "percentile": "domain"}],
         dedup=DEDUP,
         language={"method": "none", "keep": ["en"]},
         license={"unknown": "keep"},
