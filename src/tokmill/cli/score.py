@@ -10,7 +10,7 @@ from rich.markup import escape
 import tokmill
 from tokmill.cli.console import answer, out, verb
 from tokmill.cli.documents import shown
-from tokmill.cli.source_options import DIRECTORY, out_option, workers_option
+from tokmill.cli.source_options import DIRECTORY, out_option, seed_option, workers_option
 from tokmill.errors import plural
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def compare_command(as_json: bool, **options: Any) -> None:
 )
 @click.option("--max-docs", type=click.IntRange(1), help="At most so many documents of each kind.")
 @click.option("--valid-fraction", type=float, default=0.1, help="Held out, and measured on.")
-@click.option("--seed", type=int, default=0, help="Of the order, and of who is held out.")
+@seed_option(", and others are held out", default=0)
 @click.option("--replace", is_flag=True, help="Replace the file.")
 @verb
 def train_command(as_json: bool, **options: Any) -> None:

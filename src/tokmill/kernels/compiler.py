@@ -18,7 +18,14 @@ from numba import extending
 from numba.core.runtime import rtsys
 from numba.core.typing.templates import builtin_registry
 
-from tokmill.kernels import instructions
+from tokmill.kernels.instructions import add_rows, high_half, ones, trailing_zeros
+
+_INSTRUCTIONS = {
+    "add_rows": add_rows,
+    "high_half": high_half,
+    "ones": ones,
+    "trailing_zeros": trailing_zeros,
+}
 
 
 def make_kernel(
@@ -49,8 +56,7 @@ def declare_step(function: Callable[..., object], options: Mapping[str, Any]) ->
 
 def declare_instruction(stands_for_it: object, name: str) -> None:
     """What stands for it in kernels has its type from now on."""
-    instruction = getattr(instructions, name)
-    kinds = [kind for known, kind in builtin_registry.globals if known is instruction]
+    kinds = [kind for known, kind in builtin_registry.globals if known is _INSTRUCTIONS[name]]
     builtin_registry.register_global(stands_for_it, kinds[0])
 
 
