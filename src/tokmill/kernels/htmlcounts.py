@@ -223,18 +223,19 @@ def _count(
             counts[block, LINK_CHARS] += chars
         if node < bold_until:
             counts[block, BOLD_CHARS] += chars
-        counts[block, COMMAS] += commas
-        counts[block, STOPS] += stops
-        counts[block, DIGITS] += digits
-        counts[block, UPPER] += upper
-        counts[block, SEPARATORS] += separators
-        counts[block, COPYRIGHT] += rights
+        if commas | stops | digits | upper | separators | rights | common | ellipses:  # a short text has none
+            counts[block, COMMAS] += commas
+            counts[block, STOPS] += stops
+            counts[block, DIGITS] += digits
+            counts[block, UPPER] += upper
+            counts[block, SEPARATORS] += separators
+            counts[block, COPYRIGHT] += rights
+            counts[block, TITLE_WORDS] += common
+            counts[block, ELLIPSES] += ellipses
         if chars:
             counts[block, ENDS_SENTENCE] = ends_sentence
         counts[block, LONGEST] = max(counts[block, LONGEST], longest)
         counts[block, ODDS] += score
-        counts[block, TITLE_WORDS] += common
-        counts[block, ELLIPSES] += ellipses
         counts[block, SAME] = np.int64(counts[block, SAME]) * 31 + np.int64(same >> U64(40))
 
 

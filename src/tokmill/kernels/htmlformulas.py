@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.htmlattributes import CLASS, MAX_TAG, find_attribute, find_in_tag
+from tokmill.kernels.htmlattributes import CLASS, MAX_TAG, find_attribute, find_in_tag, find_two_in_tag
 from tokmill.kernels.htmlentities import html_entities, space_width
 from tokmill.kernels.htmlmarks import NO_FORMULAS, Formulas, marked_nodes
 from tokmill.kernels.htmltree import (
@@ -191,8 +191,14 @@ def _found(data: Bytes, tree: Tree, nodes: NDArray[np.int32]) -> Formulas:
 @step
 def _classes(search: _Search, data: Bytes, start: Int, end: Int) -> Int:
     """The bits of all classes of a tag."""
-    bits: Int = 0
     at, stop = find_in_tag(data, start, end, CLASS)
+    return _bits(search, data, at, stop)
+
+
+@step
+def _bits(search: _Search, data: Bytes, at: Int, stop: Int) -> Int:
+    """Of the classes in a value."""
+    bits: Int = 0
     while at >= 0 and at < stop:
         value = FNV
         while at < stop and not is_space(data[at]):
@@ -397,6 +403,13 @@ def _unstyled(text: Bytes, at: Int, end: Int, texts: NDArray[np.uint8]) -> tuple
 @step
 def _clean(text: Bytes, size: Int, out: Bytes, is_display: bool, texts: NDArray[np.uint8]) -> Int:
     """Without comments and empty lines, and on one line unless it is displayed."""
+    is_clean = True  # as most short ones are: no space, sign of a dollar or a comment, command, brace
+    for k in range(size):
+        byte = text[k]
+        is_clean = is_clean and 0x25 < byte < 0x80 and byte != 0x5C and byte != 0x7B and byte != 0x7D
+        out[k] = byte
+    if is_clean:
+        return size
     at, end = _strip(text, np.int64(0), size)
     if _begins(text, at, end, texts, np.int64(_T_CDATA)):
         at += np.int64(texts[_T_CDATA, 0])
@@ -569,8 +582,8 @@ def _find(
                 is_display = is_display or is_shown
         elif kind == _IMG:
             end = min(end, start + MAX_LATEX)
-            bits = _classes(search, data, start, end)
-            at, stop = find_in_tag(data, start, end, _ALT)
+            classes, classes_end, at, stop = find_two_in_tag(data, start, end, CLASS, _ALT)
+            bits = _bits(search, data, classes, classes_end)
             if bits & _IMAGE and at >= 0 and stop < end:
                 size = _value(page, at, stop, work.out)
                 first, stop = _strip(work.out, np.int64(0), size)

@@ -39,12 +39,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.kernels.htmlattributes import (
+    BYTES_PER_LOOK,
     GUTTERS,
     HREF,
     LANGUAGE_CLASSES,
     LANGUAGE_PREFIXES,
     LOOKS,
-    LOOKS_PER_BYTE,
     NUMBERS,
     START,
     VALUE,
@@ -292,7 +292,7 @@ def _render(
     s[LOOSE] = NONE_WAITS
     s[TERM_END] = -1
     s[PREFIX_ROOM] = PREFIXES + PREFIXES_PER_BYTE * data.size
-    looks: Int = LOOKS + LOOKS_PER_BYTE * data.size  # at elements around code
+    looks: Int = LOOKS + data.size // BYTES_PER_LOOK  # at elements around code
     depth: Int = 0
     formula: Int = 0
     node: Int = 1
@@ -449,11 +449,11 @@ def _render(
                 elif act != _TERM:
                     act = _BLOCK
             if container != NONE_WAITS:
-                width: Int = 2
-                rest = container
-                while rest > 0 or (rest == 0 and width == 2):
+                width: Int = 2 if container < 0 else 3
+                power: Int = 10
+                while container >= power:
                     width += 1
-                    rest //= 10
+                    power *= 10
                 is_room = s[CONTAINERS] < MAX_CONTAINERS and s[PREFIX] + width <= MAX_PREFIX
                 if s[IS_MARKDOWN] and is_room:
                     open_container(w, container, width)

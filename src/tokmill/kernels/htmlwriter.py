@@ -177,11 +177,13 @@ def open_container(w: Writer, kind: Int, width: Int) -> None:
     12 quotes took 310 ns each when they were made anew."""
     s = w.state
     number, first = s[CONTAINERS], s[PREFIX]
-    for at in range(first, first + width):
-        shift = U64(8 * (at & 7))
-        byte = 0x3E if kind == QUOTE_LINE and at == first else 0x20
-        word = U64(s[PREFIX_WORDS + (at >> 3)]) & ~(U64(0xFF) << shift)
-        s[PREFIX_WORDS + (at >> 3)] = np.int64(word | U64(byte) << shift)
+    # -- spaces from `first` on, a quote's sign before them; what is behind is written when it is reached
+    place, shift = PREFIX_WORDS + (first >> 3), U64(8 * (first & 7))
+    mask = ~U64(0) << shift
+    filling = _SPACES ^ (U64(0x1E) << shift) if kind == QUOTE_LINE else _SPACES
+    s[place] = np.int64((U64(s[place]) & ~mask) | (filling & mask))
+    for word in range(place + 1, PREFIX_WORDS + ((first + width - 1) >> 3) + 1):
+        s[word] = np.int64(_SPACES)
     s[CONTAINER_KINDS + number] = kind
     s[CONTAINER_ENDS + number] = first + width
     s[QUOTE_ENDS + number] = s[QUOTE_ENDS + number - 1] if number else 0
@@ -225,14 +227,17 @@ def _put_marker(w: Writer, kind: Int) -> None:
         put(w, U64(0x202D if kind == BULLET else 0x203E if kind == QUOTE_LINE else 0x203A), 2)
         return
     digits, width = U64(0), np.int64(0)
-    rest = kind
-    while rest > 0 or width == 0:
+    rest = U64(kind)
+    while rest > U64(0) or width == 0:
         if width == 8:  # of at most nine
-            put(w, U64(0x30 + rest), 1)
+            put(w, U64(0x30) + rest, 1)
             break
-        digits = digits << U64(8) | U64(0x30 + rest % 10)
-        rest //= 10
+        digits = digits << U64(8) | (U64(0x30) + rest % U64(10))
+        rest //= U64(10)
         width += 1
+    if width <= 6:  # with what is behind it in one word
+        put(w, digits | U64(0x202E) << U64(8 * width), width + 2)
+        return
     put(w, digits, width)
     put(w, U64(0x202E), 2)
 
