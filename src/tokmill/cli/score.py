@@ -105,7 +105,7 @@ def compare_command(as_json: bool, **options: Any) -> None:
 )
 @click.option("--max-docs", type=click.IntRange(1), help="At most so many documents of each kind.")
 @click.option("--valid-fraction", type=float, default=0.1, help="Held out, and measured on.")
-@seed_option(", and others are held out", default=0)
+@seed_option(default=0)
 @click.option("--replace", is_flag=True, help="Replace the file.")
 @verb
 def train_command(as_json: bool, **options: Any) -> None:
