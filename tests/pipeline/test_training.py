@@ -366,6 +366,8 @@ def test_what_can_be_known_ahead_is_told_before_a_document_is_read(
     with pytest.raises(TokmillError, match=why):
         mill.run(recipe, workers=1)
     assert not (tmp_path / "out/learned/ingest/posts/manifest.json").exists()
+    with pytest.raises(TokmillError, match=why):
+        mill.recipe_check(recipe)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from tokmill.recipe.training import SIDES
 from tokmill.scores.labels import load_labels, wanted_label
 from tokmill.scores.linear import Training
 from tokmill.scores.training import LABELS, check_training
+from tokmill.sources.readers import list_source, resolve_reading
 from tokmill.stages.score.labelling import RuleOptions, ScoreOptions, SetOptions
 from tokmill.stages.score.stage import ScoreExtra
 from tokmill.storage.location import file_sha256
@@ -87,6 +88,8 @@ def check_score_training(recipe: Recipe, score: Score, base: Path) -> None:
                     where=f"{where}.{side}",
                     next=f"did you mean `{near}`?",
                 )
+    for source in (_as_source(one) for one in _chosen(score) if one.set.files is not None):
+        resolve_reading(source, list_source(source, base), base, ())
     given = labels_file(train, base)
     if given is not None:
         wanted_label(load_labels(*given).names, train.label, f"{where}.label")

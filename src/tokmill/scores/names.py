@@ -23,19 +23,27 @@ from tokmill.schema import StringColumn
 Names = dict[int, dict[str, int]]  # by bucket: names, and how often
 
 
-def name_buckets(texts: StringColumn, shape: Shape, wanted: NDArray[np.uint32]) -> Names:
-    """Only rows that have one of them are looked at by Python."""
+def name_buckets(
+    texts: StringColumn,
+    shape: Shape,
+    wanted: NDArray[np.uint32],
+    is_looked_at: NDArray[np.bool_] | None = None,
+) -> Names:
+    """Only rows that have one of them, of those to be looked at, are looked at by Python."""
     is_wanted = np.zeros(1 << shape.bits, np.bool_)
     is_wanted[wanted] = True
     ngrams = hash_ngrams(texts.data, texts.offsets, shape)
     hits = np.concatenate([np.zeros(1, np.int64), np.cumsum(is_wanted[ngrams.buckets])])[ngrams.ends]
     names: Names = {}
-    for row in np.flatnonzero(np.diff(hits)).tolist():
+    spelled: dict[tuple[int, bytes], str] = {}  # most n-grams are there again and again
+    has_some = np.diff(hits) > 0
+    for row in np.flatnonzero(has_some if is_looked_at is None else has_some & is_looked_at).tolist():
         data = texts.data[texts.offsets[row] : texts.offsets[row + 1]].tobytes()
         located = locate_ngrams(data, shape)
         for place in np.flatnonzero(is_wanted[located.buckets]).tolist():
             counts = names.setdefault(int(located.buckets[place]), {})
-            name = name_of(data, located, place)
+            key = int(located.kinds[place]), data[located.starts[place] : located.stops[place]]
+            name = spelled.get(key) or spelled.setdefault(key, name_of(data, located, place))
             counts[name] = counts.get(name, 0) + 1
     return names
 
