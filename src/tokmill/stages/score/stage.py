@@ -46,6 +46,7 @@ from tokmill.stages.score.model import (
     perform_measure,
     perform_score,
 )
+from tokmill.stages.warnings import tell
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,13 @@ def conduct(step: Step[ScoreOptions, ScoreExtra], upstream: Mapping[str, Artifac
     data |= {LABELS_FILE: given[1]} if given is not None else {}
     inputs = [*draft, *tables_of(step, measured, "names"), *tables_of(step, measured, "scored")]
     (made,) = yield [task("score", "model", CardOptions(asked=asked, data=data), inputs)]
+    if made.facts["auc"] is None:
+        tell(step.name, [f"too few examples are held out to measure it: {_counted(made.facts['held_out'])}"])
     return Outcome([made], {}, made.facts)
+
+
+def _counted(documents: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {label}" for label, count in documents.items())
 
 
 def _parts(upstream: Mapping[str, Artifact]) -> Iterator[_Part]:
