@@ -105,12 +105,12 @@ def is_held_out(doc_id: str, share: float = SHARE) -> bool:
     return int.from_bytes(hashlib.sha256(doc_id.encode()).digest()[:8], "big") < share * 2**64
 
 
-def scores_in(out: Path, source: str) -> dict[str, float]:
+def scores_in(out: Path, source: str, score: str = "score.good") -> dict[str, float]:
     found: dict[str, float] = {}
     for entry in load_manifest(out / "ingest" / source).entries("documents"):
         key = entry.path.removeprefix("documents-")
         ids = load_table(out / "ingest" / source / entry.path, ["doc_id"]).column("doc_id").to_pylist()
-        values = load_table(out / "clean" / source / f"measures-{key}").column("score.good").to_pylist()
+        values = load_table(out / "clean" / source / f"measures-{key}").column(score).to_pylist()
         found |= dict(zip(ids, values, strict=True))
     return found
 
@@ -294,6 +294,30 @@ def test_a_label_that_changes_nobodys_model_cleans_nothing_anew(tmp_path: Path) 
     again = mill.run(recipe, workers=1)
     assert "score/good" in again.ran
     assert not {name for name in again.ran if name.startswith(("ingest", "score/other"))}
+
+
+def test_of_three_labels_the_score_is_the_chance_of_the_one_that_is_asked_for(tmp_path: Path) -> None:
+    kinds = {row["doc_id"]: ("bad", "positive", "zest")[row["label"]] for row in documents(300, 3)}
+    write_lines(
+        tmp_path / "posts.jsonl", [{"id": row["doc_id"], "text": row["text"]} for row in documents(300, 3)]
+    )
+    labels = [{"doc_id": doc_id, "label": kind, "source": "posts"} for doc_id, kind in kinds.items()]
+    write_lines(tmp_path / "labels.jsonl", labels)
+    train = {"labels": "labels.jsonl"}
+    recipe = {
+        "name": "three",
+        "sources": [{"name": "posts", "files": "posts.jsonl"}],
+        "scores": [{"name": "good", "train": train}, {"name": "bad", "train": {**train, "label": "bad"}}],
+    }
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    out = mill.run(tmp_path / "recipe.yaml", workers=1, until="clean").out
+    for name, label in (("good", "positive"), ("bad", "bad")):
+        scores = scores_in(out, "posts", f"score.{name}")
+        inside = [scores[doc_id] for doc_id in kinds if kinds[doc_id] == label]
+        outside = [scores[doc_id] for doc_id in kinds if kinds[doc_id] != label]
+        assert sum(inside) / len(inside) > 0.6 > 0.4 > sum(outside) / len(outside)
+        assert card_of(out, name)["label"] == label
+        assert card_of(out, name)["metrics"]["auc"] > 0.9
 
 
 # --- what goes wrong ---

@@ -20,7 +20,7 @@ from tokmill.errors import InputError, RecipeError
 from tokmill.pipeline.documents import ingest_files, is_left_out
 from tokmill.recipe import ExampleSet, Recipe, Score, Source, Train
 from tokmill.recipe.training import SIDES
-from tokmill.scores.labels import load_labels, wanted_label
+from tokmill.scores.labels import POSITIVE, load_labels, wanted_label
 from tokmill.scores.linear import Training
 from tokmill.scores.training import LABELS, check_training
 from tokmill.sources.readers import list_source, resolve_reading
@@ -49,7 +49,7 @@ def training_steps(recipe: Recipe, score: Score, base: Path, out: Path) -> list[
     )
     given = labels_file(train, base)
     labels: tuple[str, ...] = LABELS
-    label = "positive"
+    label = POSITIVE
     if given is not None:
         labels = load_labels(*given).names
         label = wanted_label(labels, train.label, f"scores.{score.name}.train.label")

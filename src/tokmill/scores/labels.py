@@ -28,6 +28,7 @@ _WANTED = [
     Wanted("source", "source", Kind.SCALAR, required=False),
 ]
 _MAX_RECORD_BYTES = 1 << 20
+POSITIVE = "positive"  # whose chance is the score, unless another is named
 
 
 class LabelFile(NamedTuple):
@@ -71,8 +72,8 @@ def load_labels(path: Path, sha256: str) -> LabelFile:
 
 
 def wanted_label(names: Sequence[str], asked: str | None, where: str) -> str:
-    """Whose chance is the score; without one it is `positive`."""
-    label = "positive" if asked is None else asked
+    """Whose chance is the score."""
+    label = POSITIVE if asked is None else asked
     if label not in names:
         raise RecipeError(
             f"no document has the label {label!r}",
