@@ -151,7 +151,7 @@ def _check_kind(kind: Kind, negative: Files, order: int | None, of_linear: tuple
         raise RecipeError(
             f"{'is for other kinds' if negative else 'is missing'}: --kind {kind}",
             where="--negative",
-            next="a language model has --positive alone; other kinds have both",
+            next="a language model has `--positive` alone; other kinds have both",
         )
     if order is not None and kind != "perplexity":
         raise RecipeError(f"is not for --kind {kind}", where="--order", next="leave it out")
