@@ -39,6 +39,12 @@ def test_the_model_is_the_same_however_the_files_are_cut(tmp_path: Path) -> None
     )
     again = mill.score_train(positive=[first, second], negative=bad, out=tmp_path / "n")
     assert again.sha256 == made.sha256 == hashlib.sha256((tmp_path / "m").read_bytes()).hexdigest()
+    few, cut = (
+        mill.score_train(positive=files, negative=bad, out=tmp_path / name, max_docs=30)
+        for name, files in (("p", good), ("q", [first, second]))
+    )
+    assert few.sha256 == cut.sha256 != made.sha256
+    assert few.examples == {"negative": 30, "positive": 30}
     other = mill.score_train(positive=good, negative=bad, out=tmp_path / "o", seed=1)
     assert other.sha256 != made.sha256
 

@@ -12,6 +12,7 @@ seed, label and id. Neither knows of shards, files or names of sources, so the m
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -88,7 +89,10 @@ def learn_from(lesson: Lesson, training: Training) -> Examples:
 def train_draft(
     parts: Iterable[Examples], labels: Sequence[str], training: Training, max_docs: int | None = None
 ) -> LinearModel:
-    """Without names and card; of each label at most `max_docs`."""
+    """Without names and card; of each label at most `max_docs`, and no more than these are in memory, with
+    those of one shard."""
+    if max_docs is not None:
+        parts = [functools.reduce(lambda first, more: join_examples([first, more], max_docs), parts)]
     return train_linear(join_examples(parts, max_docs), labels, training)
 
 
