@@ -39,6 +39,12 @@ def test_the_model_is_the_same_however_the_files_are_cut(tmp_path: Path) -> None
     )
     again = mill.score_train(positive=[first, second], negative=bad, out=tmp_path / "n")
     assert again.sha256 == made.sha256 == hashlib.sha256((tmp_path / "m").read_bytes()).hexdigest()
+    few, cut = (
+        mill.score_train(positive=files, negative=bad, out=tmp_path / name, max_docs=30)
+        for name, files in (("p", good), ("q", [first, second]))
+    )
+    assert few.sha256 == cut.sha256 != made.sha256
+    assert few.examples == {"negative": 30, "positive": 30}
     other = mill.score_train(positive=good, negative=bad, out=tmp_path / "o", seed=1)
     assert other.sha256 != made.sha256
 
@@ -68,6 +74,89 @@ def test_evaluation_counts_the_scores_that_apply_would_give(tmp_path: Path) -> N
     kept = [one["kept"] for one in found.metrics["thresholds"]]
     assert kept == sorted(kept, reverse=True)
     assert sum(tenth["documents"] for tenth in found.metrics["calibration"]) == 200
+
+
+def test_weights_and_language_models_are_trained_and_applied(tmp_path: Path) -> None:
+    good, bad = sides(tmp_path)
+    asked: dict[str, dict[str, Any]] = {
+        "importance": {"negative": bad},
+        "perplexity": {"order": 3},
+    }
+    for kind, more in asked.items():
+        model = tmp_path / kind
+        made = mill.score_train(positive=good, out=model, kind=kind, **more)  # type: ignore[arg-type]
+        assert made.sha256 == hashlib.sha256(model.read_bytes()).hexdigest()
+        assert made.examples == {"positive": 100} | ({"negative": 100} if "negative" in more else {})
+        means = []
+        for side in (good, bad):
+            out = tmp_path / f"{kind}-{side.stem}.jsonl"
+            means.append(mill.score_apply(side, out=out, workers=1, **{kind: model}).mean)  # type: ignore[arg-type]
+            lines = [json.loads(line)["score"] for line in out.read_text().splitlines()]
+            assert means[-1] == pytest.approx(sum(lines) / 100)
+        # the target is likelier, and less of a surprise to its own model
+        assert means[0] > means[1] if kind == "importance" else means[0] < means[1]
+
+
+def test_the_language_model_is_one_however_the_files_are_cut(tmp_path: Path) -> None:
+    good, _ = sides(tmp_path)
+    whole = mill.score_train(positive=good, out=tmp_path / "m", kind="perplexity")
+    lines = good.read_text().splitlines(keepends=True)
+    for number in range(2):
+        (tmp_path / f"part-{number}.jsonl").write_text("".join(lines[number::2]))
+    parts = [tmp_path / f"part-{number}.jsonl" for number in range(2)]
+    assert mill.score_train(positive=parts, out=tmp_path / "n", kind="perplexity").sha256 == whole.sha256
+
+
+def test_a_trained_classifier_is_applied_as_the_run_does(tmp_path: Path) -> None:
+    good, bad = sides(tmp_path)
+    mill.score_train(positive=good, negative=bad, out=tmp_path / "m")
+    found = mill.score_eval(tmp_path / "m", positive=good, negative=bad)
+    scores: dict[str, list[float]] = {}
+    for name, side in (("up", good), ("down", bad)):
+        out = tmp_path / f"{name}.jsonl"
+        mill.score_apply(side, out=out, linear=tmp_path / "m", workers=1)
+        scores[name] = [json.loads(line)["score"] for line in out.read_text().splitlines()]
+    pairs = [(a > b) + (a == b) / 2 for a in scores["up"] for b in scores["down"]]
+    assert found.metrics["auc"] == pytest.approx(sum(pairs) / len(pairs), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"kind": "linear"}, "--negative: is missing"),
+        ({"kind": "importance"}, "--negative: is missing"),
+        ({"kind": "perplexity", "negative": "bad.jsonl"}, "--negative: is for other kinds"),
+        (
+            {"kind": "importance", "negative": "bad.jsonl", "order": 3},
+            "--order: is not for --kind importance",
+        ),
+        ({"kind": "perplexity", "epochs": 9}, "has options of a classifier"),
+    ],
+)
+def test_options_of_another_kind_are_refused(asked: dict[str, Any], why: str, tmp_path: Path) -> None:
+    good, _ = sides(tmp_path, 20)
+    with pytest.raises(RecipeError, match=why):
+        mill.score_train(positive=good, out=tmp_path / "m", **asked)
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({}, "names 0 models"),
+        ({"linear": "m", "perplexity": "m"}, "names 2 models"),
+        ({"fasttext": "m"}, "--label: is missing"),
+        ({"importance": "m", "label": "good"}, "--label: is for classifiers"),
+        ({"linear": "m", "lower": True}, "are for --fasttext"),
+    ],
+)
+def test_a_model_is_applied_with_its_own_options_alone(
+    asked: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    good, _ = sides(tmp_path, 20)
+    with pytest.raises(RecipeError, match=why):
+        mill.score_apply(good, out=tmp_path / "s.jsonl", **asked)
+    assert not (tmp_path / "s.jsonl").exists()
 
 
 def test_mistakes_are_told_and_nothing_is_written(tmp_path: Path) -> None:

@@ -98,6 +98,9 @@ builds:
 SCORED = f"{SMALL}scores: [{{name: s, hook: 'h.py:f', percentile: corpus}}]\ntokenizer: {{path: t, {EOS}}}\n"
 
 
+TRAINED = f"{SMALL}scores: [{{name: s, train: {{positive: [SET], negative: [{{files: b}}]}}}}]"
+
+
 def section_places() -> list[tuple[str, str]]:
     """A recipe for every section, with KEY where a stranger can be put."""
     return [
@@ -136,6 +139,9 @@ def section_places() -> list[tuple[str, str]]:
         (f"{SMALL}scores: [{{name: s, linear: {{path: p, KEY}}}}]", "Linear"),
         (f"{SMALL}scores: [{{name: s, importance: {{path: p, KEY}}}}]", "Importance"),
         (f"{SMALL}scores: [{{name: s, perplexity: {{path: p, KEY}}}}]", "Perplexity"),
+        (f"{SMALL}scores: [{{name: s, train: {{labels: l, KEY}}}}]", "Train"),
+        (TRAINED.replace("SET", "{files: g, KEY}"), "ExampleSet"),
+        (TRAINED.replace("SET", "{files: g, where: {field: f, min: 1, KEY}}"), "ExampleRule"),
         (f"{SMALL}scores: [{{name: s, plugin: p, windows: {{words: 10, KEY}}}}]", "Windows"),
         (f"{SMALL}dedup: {{KEY}}", "Dedup"),
         (f"{SMALL}dedup: {{near: {{KEY}}}}", "Near"),

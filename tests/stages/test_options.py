@@ -79,13 +79,36 @@ class ClusterSession(Session):
         return self._engine
 
 
+LEARNED = {
+    "name": "worked",
+    "train": {
+        "positive": [{"source": "problems", "where": [{"measure": "chars", "min": 5}]}],
+        "negative": [{"source": "notes"}, {"files": "items.jsonl", "text": "q"}],
+        "rate": "1.5",
+    },
+}
+
+
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
+    return write_recipe(tmp_path)
+
+
+@pytest.fixture
+def learning(tmp_path: Path) -> Path:
+    """Steps of every kind."""
+    return write_recipe(tmp_path, [LEARNED])
+
+
+def write_recipe(tmp_path: Path, scores: Sequence[object] = ()) -> Path:
     (tmp_path / "items.jsonl").write_text('{"q": "the mill stands by the river and turns all day"}\n')
     write_model(tmp_path / "edu.bin")
     return small_corpus(
         tmp_path,
-        scores=[{"name": "edu", "fasttext": {"path": "edu.bin", "label": "good"}, "percentile": "domain"}],
+        scores=[
+            {"name": "edu", "fasttext": {"path": "edu.bin", "label": "good"}, "percentile": "domain"},
+            *scores,
+        ],
         dedup=DEDUP,
         language={"method": "none", "keep": ["en"]},
         license={"unknown": "keep"},
@@ -99,8 +122,8 @@ def recipe(tmp_path: Path) -> Path:
     )
 
 
-def test_a_run_whose_tasks_travel_as_json_is_the_same_run(recipe: Path, tmp_path: Path) -> None:
-    loaded = load_recipe(recipe)
+def test_a_run_whose_tasks_travel_as_json_is_the_same_run(learning: Path, tmp_path: Path) -> None:
+    loaded = load_recipe(learning)
     here = run_recipe(loaded, tmp_path, tmp_path / "here", workers=1).artifacts
     steps = plan_steps(loaded, tmp_path, tmp_path / "there")
     session = ClusterSession(tmp_path, tmp_path / "there", Resources(1), 1 << 20, Silence())
@@ -111,8 +134,8 @@ def test_a_run_whose_tasks_travel_as_json_is_the_same_run(recipe: Path, tmp_path
     }
 
 
-def test_options_of_a_manifest_are_those_of_the_step_that_wrote_it(recipe: Path, tmp_path: Path) -> None:
-    loaded = load_recipe(recipe)
+def test_options_of_a_manifest_are_those_of_the_step_that_wrote_it(learning: Path, tmp_path: Path) -> None:
+    loaded = load_recipe(learning)
     run_recipe(loaded, tmp_path, tmp_path / "out", workers=1)
     steps = plan_steps(loaded, tmp_path, tmp_path / "out")
     assert {step.kind for step in steps} | {"index"} == set(STAGES), "an index is no step of a recipe"

@@ -1,18 +1,23 @@
-"""`score train` and `score eval`: a linear classifier from labelled files, and how good one is on others.
+"""`score train` and `score eval`: models of texts from files, and how good a classifier is on others.
 
 positive files ─ ingest ─┐                   ┌─ 9 of 10 ─ examples of each shard ─ train ─ names ─┐
 negative files ─ ingest ─┴─ by hash of id ─ ─┴─ 1 of 10, held out ─────────────────────── measured ┴─> model
 
-The order in which documents are learned and who is held out come from source and id alone: the model file is
-one, whatever the number of files and shards. What was measured on those held out is on the model's card.
+The order in which documents are learned and who is held out come from label and id alone: the model file is
+one, whatever the number of files and shards. What was measured on those held out is on the model's card. A
+recipe trains by the same code, `tokmill.scores.training`. Two other kinds count texts and hold nobody out:
+
+target, raw files ─ ingest ─ n-grams counted ─ log ratios ─> weights (importance)
+files ─ ingest ─ words ─ n-grams counted ─ Kneser and Ney ─> model (perplexity)
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,26 +27,36 @@ from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.step import open_artifact
 from tokmill.errors import InputError, RecipeError
 from tokmill.pipeline.run import run
-from tokmill.schema import StringColumn, string_column
-from tokmill.scores.evaluation import area_under_curve, at_thresholds, calibration
-from tokmill.scores.examples import Examples, identity_keys, join_examples, make_examples
-from tokmill.scores.linear import (
-    LinearModel,
-    LinearOptions,
-    LinearScorer,
-    Training,
-    load_linear,
-    strongest_buckets,
-    train_linear,
-    with_names,
-    write_linear,
+from tokmill.schema import string_column
+from tokmill.scores.importance import count_texts, fit_importance, join_counts, write_importance
+from tokmill.scores.kneserney import join_ngrams
+from tokmill.scores.linear import LinearModel, Training, load_linear, write_linear
+from tokmill.scores.perplexity import (
+    count_text_ngrams,
+    count_words,
+    make_vocabulary,
+    train_language_model,
+    write_language_model,
 )
-from tokmill.scores.names import join_names, name_buckets
+from tokmill.scores.training import (
+    LABELS,
+    Labels,
+    Lesson,
+    check_training,
+    finish_model,
+    learn_from,
+    make_lesson,
+    measure_scores,
+    name_strongest,
+    score_held_out,
+    train_draft,
+)
 from tokmill.storage.tables import load_table
 
-LABELS = ("negative", "positive")
-THRESHOLDS = tuple(tenth / 10 for tenth in range(1, 10))
-_STRONGEST = 20  # n-grams of either side that the model knows by name
+_VALID_FRACTION = 0.1
+_ORDER = 5
+
+Kind = Literal["linear", "importance", "perplexity"]
 
 
 class Trained(NamedTuple):
@@ -49,8 +64,9 @@ class Trained(NamedTuple):
     sha256: str
     examples: dict[str, int]  # by label
     held_out: dict[str, int]
-    metrics: Json | None  # None: too few were held out to measure
+    metrics: Json | None  # None: too few were held out to measure, or it is no classifier
     strongest: dict[str, list[tuple[str, float]]]
+    kind: Kind = "linear"
 
     def as_json(self) -> Json:
         return {**self._asdict(), "out": str(self.out)}
@@ -65,18 +81,14 @@ class Evaluated(NamedTuple):
         return self._asdict()
 
 
-class _Shard(NamedTuple):
-    texts: StringColumn
-    keys: NDArray[np.uint64]
-    label: int
-
-
 def score_train(
     *,
     positive: Files,
-    negative: Files,
+    negative: Files = (),
     out: str | Path,
+    kind: Kind = "linear",
     text: str | None = None,
+    order: int | None = None,
     words: int = 2,
     min_chars: int = 0,
     max_chars: int = 0,
@@ -84,36 +96,38 @@ def score_train(
     rate: float = 2.0,
     min_docs: int = 2,
     max_docs: int | None = None,
-    valid_fraction: float = 0.1,
+    valid_fraction: float = _VALID_FRACTION,
     seed: int = 0,
     replace: bool = False,
 ) -> Trained:
-    """A classifier of documents like those of `positive` against those like `negative`."""
+    """A classifier of documents like those of `positive` against those like `negative`.
+
+    Of other kinds: how much likelier a text is under `positive` than under `negative`; a language model of
+    `positive` alone.
+    """
     target = Path(out)
     if target.exists() and not replace:
         raise RecipeError("is there already", where=str(out), next="give another name, or `--replace`")
     training = Training(words, min_chars, max_chars, 20, epochs, rate, min_docs, seed)
-    _check_training(training, valid_fraction)
-    bound = np.uint64(min(int(valid_fraction * 2**64), 2**64 - 1))
-    parts: list[Examples] = []
+    _check_kind(kind, negative, order, (training, max_docs, valid_fraction))
+    if kind != "linear":
+        with tempfile.TemporaryDirectory(prefix="tokmill-train-") as folder:
+            if kind == "importance":
+                return _train_importance(positive, negative, text, Path(folder), target)
+            return _train_perplexity(positive, text, Path(folder), target, order or _ORDER)
+    check_training(training, "the command line")
+    if not 0 <= valid_fraction < 1:
+        raise RecipeError("is no share", where="--valid-fraction", next="from 0 to less than 1, such as 0.1")
+    share = Decimal(str(valid_fraction))
     with tempfile.TemporaryDirectory(prefix="tokmill-train-") as folder:
-        shards = list(_shards([negative, positive], text, Path(folder), seed))
-        for shard in shards:
-            labels = np.full(len(shard.keys), shard.label, np.int32)
-            labels[_is_held_out(shard, bound)] = -1
-            parts.append(make_examples(shard.texts, labels, shard.keys, training.shape))
-        examples = join_examples(parts, max_docs)
-        model = train_linear(examples, LABELS, training)
-        wanted = strongest_buckets(model, _STRONGEST)
-        names = join_names(name_buckets(shard.texts, model.shape, wanted) for shard in shards)
-        model = with_names(model, names, _STRONGEST)
-        scores, is_positive = _scored(model, shards, bound)
-    metrics = _metrics(scores, is_positive) if len(set(is_positive.tolist())) == 2 else None
-    held_out = _by_label(is_positive)
-    model = model._replace(card={"held_out": held_out, "metrics": metrics})
+        lessons = list(_lessons([negative, positive], text, Path(folder), training, share))
+        draft = train_draft((learn_from(lesson, training) for lesson in lessons), LABELS, training, max_docs)
+        names = (name_strongest(draft, lesson) for lesson in lessons)
+        model = finish_model(draft, names, *_scored(draft, lessons))
     written = write_linear(target, model)
     counts = dict(zip(LABELS, model.examples, strict=True))
-    return Trained(target, written.sha256, counts, held_out, metrics, model.strongest)
+    card = model.card
+    return Trained(target, written.sha256, counts, card["held_out"], card["metrics"], model.strongest)
 
 
 def score_eval(
@@ -123,74 +137,78 @@ def score_eval(
     opened = load_linear(Path(model))
     opened.column(label)
     with tempfile.TemporaryDirectory(prefix="tokmill-eval-") as folder:
-        shards = list(_shards([negative, positive], text, Path(folder), 0))
-        scores, is_positive = _scored(opened, shards, None, label)
-    return Evaluated(opened.sha256, _by_label(is_positive), _metrics(scores, is_positive))
+        lessons = list(_lessons([negative, positive], text, Path(folder), Training(), Decimal(1)))
+        scores, labels = _scored(opened, lessons, label)
+    documents = np.bincount(labels, minlength=len(LABELS)).tolist()
+    metrics = measure_scores(scores, labels == LABELS.index("positive"))
+    assert metrics is not None, "both sides have documents"
+    return Evaluated(opened.sha256, dict(zip(LABELS, documents, strict=True)), metrics)
 
 
-def _check_training(training: Training, valid_fraction: float) -> None:
-    try:
-        training.shape.checked()
-    except ValueError as error:
+def _check_kind(kind: Kind, negative: Files, order: int | None, of_linear: tuple[object, ...]) -> None:
+    """Options that a kind does not have are no options of its."""
+    if (kind == "perplexity") == bool(negative):
         raise RecipeError(
-            str(error), where="--words, --min-chars, --max-chars", next="up to 3 words, up to 6 characters"
-        ) from None
-    if not (0 < training.rate <= 16 and training.epochs >= 1 and training.min_docs >= 1):
-        raise RecipeError(
-            "cannot be learned with", where="--rate, --epochs, --min-docs", next="a rate above 0, up to 16"
+            f"{'is for other kinds' if negative else 'is missing'}: --kind {kind}",
+            where="--negative",
+            next="a language model has `--positive` alone; other kinds have both",
         )
-    if not 0 <= valid_fraction < 1:
-        raise RecipeError("is no share", where="--valid-fraction", next="from 0 to less than 1, such as 0.1")
+    if order is not None and kind != "perplexity":
+        raise RecipeError(f"is not for --kind {kind}", where="--order", next="leave it out")
+    if kind != "linear" and of_linear != (Training(), None, _VALID_FRACTION):
+        raise RecipeError(
+            f"has options of a classifier: --kind {kind}",
+            where="the command line",
+            next="leave out `--words` and what else says how a classifier learns",
+        )
 
 
-def _shards(sides: Sequence[Files], text: str | None, folder: Path, seed: int) -> Iterator[_Shard]:
+def _train_importance(target: Files, raw: Files, text: str | None, folder: Path, out: Path) -> Trained:
+    sides = [
+        join_counts(
+            count_texts(string_column(table.column("text"))) for table in _tables(files, label, text, folder)
+        )
+        for files, label in ((target, "positive"), (raw, "negative"))
+    ]
+    written = write_importance(out, fit_importance(*sides))
+    counts = {"negative": sides[1].texts, "positive": sides[0].texts}
+    return Trained(out, written.sha256, counts, {}, None, {}, "importance")
+
+
+def _train_perplexity(files: Files, text: str | None, folder: Path, out: Path, order: int) -> Trained:
+    texts = [string_column(table.column("text")) for table in _tables(files, "positive", text, folder)]
+    words = make_vocabulary(count_words(one) for one in texts)
+    counts = join_ngrams(count_text_ngrams(one, words, order) for one in texts)
+    written = write_language_model(out, train_language_model(counts, words))
+    documents = sum(len(one.offsets) - 1 for one in texts)
+    return Trained(out, written.sha256, {"positive": documents}, {}, None, {}, "perplexity")
+
+
+def _lessons(
+    sides: Sequence[Files], text: str | None, folder: Path, training: Training, share: Decimal
+) -> Iterator[Lesson]:
     for label, files in enumerate(sides):
-        recipe = one_source_recipe(files_source(files, **({"text": text} if text else {})))
-        made = run(recipe, folder / LABELS[label], until="ingest", workers=1).out
-        artifact = open_artifact(made / "ingest" / recipe.sources[0].name)
-        assert artifact is not None
-        count = 0
-        for entry in artifact.manifest.entries("documents"):
-            table = load_table(artifact.path(entry), ["text", "source", "doc_id"])
-            identity = [string_column(table.column(name)) for name in ("source", "doc_id")]
-            keys = identity_keys(identity, seed, f"train {LABELS[label]}")
-            count += len(keys)
-            yield _Shard(string_column(table.column("text")), keys, label)
-        if not count:
-            raise InputError(
-                f"no {LABELS[label]} document", where=str(files), next="give files with documents"
-            )
+        for table in _tables(files, LABELS[label], text, folder):
+            yield make_lesson(table, np.full(table.num_rows, label, np.int32), LABELS, training, share)
 
 
-def _is_held_out(shard: _Shard, bound: np.uint64) -> NDArray[np.bool_]:
-    """By the half of the key that does not order the epochs alone."""
-    return shard.keys[:, 1] < bound
+def _tables(files: Files, label: str, text: str | None, folder: Path) -> Iterator[Any]:
+    """Texts and ids, shard by shard."""
+    recipe = one_source_recipe(files_source(files, **({"text": text} if text else {})))
+    made = run(recipe, folder / label, until="ingest", workers=1).out
+    artifact = open_artifact(made / "ingest" / recipe.sources[0].name)
+    assert artifact is not None
+    count = 0
+    for entry in artifact.manifest.entries("documents"):
+        table = load_table(artifact.path(entry), ["text", "doc_id"])
+        count += table.num_rows
+        yield table
+    if not count:
+        raise InputError(f"no {label} document", where=str(files), next="give files with documents")
 
 
 def _scored(
-    model: LinearModel, shards: Sequence[_Shard], bound: np.uint64 | None, label: str | None = None
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Of those held out below the bound; None: of all."""
-    scorer = LinearScorer(model, LinearOptions(label=label))
-    scores, labels = [np.empty(0)], [np.empty(0, np.bool_)]
-    for shard in shards:
-        rows = np.ones(len(shard.keys), np.bool_) if bound is None else _is_held_out(shard, bound)
-        scores.append(scorer.score(shard.texts)[rows])
-        labels.append(np.full(int(rows.sum()), shard.label == 1))
-    return np.concatenate(scores), np.concatenate(labels)
-
-
-def _metrics(scores: NDArray[np.float64], is_positive: NDArray[np.bool_]) -> Json:
-    tenths, error = calibration(scores, is_positive)
-    thresholds = at_thresholds(scores, is_positive, THRESHOLDS)
-    return {
-        "auc": area_under_curve(scores, is_positive),
-        "thresholds": [one._asdict() for one in thresholds],
-        "calibration": [one._asdict() for one in tenths],
-        "calibration_error": error,
-    }
-
-
-def _by_label(is_positive: NDArray[Any]) -> dict[str, int]:
-    positives = int(is_positive.sum())
-    return dict(zip(LABELS, (len(is_positive) - positives, positives), strict=True))
+    model: LinearModel, lessons: Sequence[Lesson], label: str | None = None
+) -> tuple[NDArray[np.float64], Labels]:
+    found = [score_held_out(model, lesson, label) for lesson in lessons]
+    return np.concatenate([scores for scores, _ in found]), np.concatenate([labels for _, labels in found])

@@ -25,6 +25,7 @@ from tokmill.storage.jsonl import write_jsonl_tables
 from tokmill.storage.tables import load_table
 
 _NAME = "asked"
+_UNPREPARED: Json = {"prepare": "none", "lower": False, "first_words": None}
 
 
 class Scored(NamedTuple):
@@ -42,8 +43,11 @@ def score_apply(
     files: Files,
     *,
     out: str | Path,
-    fasttext: str | Path,
-    label: str,
+    fasttext: str | Path | None = None,
+    linear: str | Path | None = None,
+    importance: str | Path | None = None,
+    perplexity: str | Path | None = None,
+    label: str | None = None,
     prepare: Literal["none", "dclm", "fineweb"] = "none",
     lower: bool = False,
     first_words: int | None = None,
@@ -53,19 +57,13 @@ def score_apply(
     replace: bool = False,
     workers: int | None = None,
 ) -> Scored:
-    """The score of every document of `files` by a fastText classifier: JSON lines, in their order."""
+    """The score of every document of `files` by one model: JSON lines, in their order."""
     target = Path(out)
     if target.exists() and not replace:
         raise RecipeError("is there already", where=str(out), next="give another name, or `--replace`")
-    section: Json = {
-        "path": str(Path(fasttext).resolve()),
-        "label": label,
-        "prepare": prepare,
-        "lower": lower,
-    }
-    if first_words is not None:
-        section["first_words"] = first_words
-    score: Json = {"name": _NAME, "fasttext": section}
+    models = {"fasttext": fasttext, "linear": linear, "importance": importance, "perplexity": perplexity}
+    preparing: Json = {"prepare": prepare, "lower": lower, "first_words": first_words}
+    score: Json = {"name": _NAME, **_section(models, label, preparing)}
     if window_words is not None:
         score["windows"] = {"words": window_words, "aggregate": aggregate}
     recipe = one_source_recipe(files_source(files, **({"text": text} if text else {})), scores=[score])
@@ -82,6 +80,34 @@ def score_apply(
     scored = len(values) - values.null_count
     mean = sum(value for value in values.to_pylist() if value is not None) / scored if scored else None
     return Scored(target, len(values), scored, mean, digest)
+
+
+def _section(models: dict[str, str | Path | None], label: str | None, preparing: Json) -> Json:
+    """The one kind that is asked for; what belongs to another is refused."""
+    asked = {kind: path for kind, path in models.items() if path is not None}
+    if len(asked) != 1:
+        raise RecipeError(
+            f"names {len(asked)} models",
+            where="the command line",
+            next=f"give one of {', '.join(f'`--{kind}`' for kind in models)}",
+        )
+    ((kind, path),) = asked.items()
+    section: Json = {"path": str(Path(path).resolve())}
+    if label is None and kind == "fasttext":
+        raise RecipeError("is missing", where="--label", next="say whose chance is the score")
+    if label is not None:
+        if kind not in ("fasttext", "linear"):
+            raise RecipeError(f"is for classifiers, not for --{kind}", where="--label", next="leave it out")
+        section["label"] = label
+    if kind == "fasttext":
+        return {kind: {**section, **{key: value for key, value in preparing.items() if value is not None}}}
+    if preparing != _UNPREPARED:
+        raise RecipeError(
+            f"are for --fasttext, not for --{kind}",
+            where="--prepare, --lower and --first-words",
+            next="leave them out",
+        )
+    return {kind: section}
 
 
 def _tables(ingested: Artifact, cleaned: Artifact, counted: list[Any]) -> Iterator[Any]:

@@ -3,7 +3,8 @@
     document ─ text as cleaned ─ windows, where there are some ─ scorer.explain ─> pieces, the strongest first
 
 A run names its models and not where they lie: they are looked for from `base`, or from the directories above
-the run and the working one, by the names that the recipe has, and known by their sha256. The text is the
+the run and the working one, by the names that the recipe has, and known by their sha256. A model that the run
+has trained is in it. The text is the
 cleaned one; of a document that was dropped, the one that was received, whose score may be a little other.
 """
 
@@ -27,6 +28,7 @@ from tokmill.kernels.wordwindows import cut_windows
 from tokmill.schema import string_column
 from tokmill.scores import find_kind
 from tokmill.scores.scoring import HOOK, ScorePlan, open_scorer, score_texts
+from tokmill.stages.score.stage import with_models
 from tokmill.storage.location import file_sha256
 
 _PIECES = 8  # that push up, and as many that push down
@@ -46,12 +48,14 @@ def explain_scores(run: RunPlaces, place: Place, base: str | Path | None) -> Ite
     text = load_texts(run.artifacts, [where], None)[where].text
     measures = load_of(cleaned, f"measures-{shard.key}.parquet", [plan.column for plan in plans])
     values: Json = measures.slice(row, 1).to_pylist()[0] if measures is not None else {}
-    for plan in plans:
+    learned, models = with_models(plans, run.artifacts)
+    for plan in learned:
         told: Json = {"score": plan.column, "value": values.get(plan.column), "windows": None, "note": None}
         if plan.kind == HOOK:
             yield {**told, "note": "a function of yours, which tells no reasons", "up": [], "down": []}
             continue
-        files = _find_files(run, plan, base)
+        own = models.get(plan.name)
+        files = {own[1]: own[0]} if own is not None else _find_files(run, plan, base)
         if files is None:
             note = "its model is not found: `--base` says where the recipe lies"
             yield {**told, "note": note, "up": [], "down": []}

@@ -83,8 +83,20 @@ def numbers_in(table: Any, column: str) -> NDArray[Any]:
     return np.from_dlpack(whole.chunk(0) if whole.num_chunks == 1 else whole.combine_chunks())
 
 
-KINDS = ("ingest", "clean", "scores", "dedup", "split", "tokenizer", "tokens", "mixture", "build", "texts")
-_NAMED = ("ingest", "clean", "build", "texts")  # one directory per source, or per build
+KINDS = (
+    *("ingest", "clean", "examples", "score", "scores", "dedup", "split"),
+    *("tokenizer", "tokens", "mixture", "build", "texts"),
+)
+_BEFORE_CLEAN = ("ingest", "examples", "score")
+_MADE = (*_BEFORE_CLEAN, *(kind for kind in KINDS if kind not in _BEFORE_CLEAN))  # each after what it needs
+_NAMED = (
+    "ingest",
+    "clean",
+    "examples",
+    "score",
+    "build",
+    "texts",
+)  # one directory per source, score or build
 
 
 class Found(NamedTuple):
@@ -185,7 +197,7 @@ def _begun(directory: Path) -> Iterator[str]:
 
 def _place(step: str) -> int:
     kind = step.partition("/")[0]
-    return KINDS.index(kind) if kind in KINDS else len(KINDS)
+    return _MADE.index(kind) if kind in _MADE else len(_MADE)
 
 
 def _in_order(artifacts: dict[str, Artifact]) -> dict[str, Artifact]:

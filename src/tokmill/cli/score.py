@@ -46,8 +46,11 @@ def score_command() -> None:
     ),
 )
 @click.argument("files", nargs=-1, required=True)
-@click.option("--fasttext", required=True, metavar="FILE", help="The classifier, .bin or .ftz.")
-@click.option("--label", required=True, help="Whose chance is the score, with or without `__label__`.")
+@click.option("--fasttext", metavar="FILE", help="A classifier of fastText, .bin or .ftz.")
+@click.option("--linear", metavar="FILE", help="A classifier of `score train`, or of a run.")
+@click.option("--importance", metavar="FILE", help="Weights of n-grams (DSIR).")
+@click.option("--perplexity", metavar="FILE", help="An n-gram model, or an ARPA file.")
+@click.option("--label", help="Whose chance is the score. [default of --linear: the last of the model]")
 @click.option(
     "--prepare",
     type=click.Choice(["none", "dclm", "fineweb"]),
@@ -66,7 +69,7 @@ def score_command() -> None:
 @workers_option
 @verb
 def apply_command(as_json: bool, **options: Any) -> None:
-    """Score the documents of FILES by a fastText classifier, and write a line for each."""
+    """Score the documents of FILES by one model, and write a line for each."""
     answer(tokmill.score_apply(**options), as_json, _render_scored)
 
 
@@ -90,9 +93,18 @@ def compare_command(as_json: bool, **options: Any) -> None:
     ),
 )
 @click.option("--positive", multiple=True, required=True, metavar="FILES", help="Documents that are wanted.")
-@click.option("--negative", multiple=True, required=True, metavar="FILES", help="Documents that are not.")
+@click.option("--negative", multiple=True, metavar="FILES", help="Documents that are not, or raw ones.")
 @out_option("the model", click.Path(dir_okay=False), required=True)
+@click.option(
+    "--kind",
+    type=click.Choice(["linear", "importance", "perplexity"]),
+    default="linear",
+    help="A classifier, weights of DSIR, or a language model of the wanted documents.",
+)
 @click.option("--text", help="The field with the text. [default: text]")
+@click.option(
+    "--order", type=click.IntRange(2, 5), help="Words of an n-gram, of a language model. [default: 5]"
+)
 @click.option("--words", type=click.IntRange(0, 3), default=2, help="N-grams of up to so many words.")
 @click.option(
     "--min-chars", type=click.IntRange(0, 6), default=0, help="And of so many characters, at least."
@@ -105,11 +117,12 @@ def compare_command(as_json: bool, **options: Any) -> None:
 )
 @click.option("--max-docs", type=click.IntRange(1), help="At most so many documents of each kind.")
 @click.option("--valid-fraction", type=float, default=0.1, help="Held out, and measured on.")
-@seed_option(", and others are held out", default=0)
+@seed_option(default=0)
 @click.option("--replace", is_flag=True, help="Replace the file.")
 @verb
 def train_command(as_json: bool, **options: Any) -> None:
-    """Train a linear classifier that tells wanted documents from others, for the scores of a recipe."""
+    """Train a model for the scores of a recipe: a classifier that tells wanted documents from others, or
+    weights of DSIR, or a language model."""
     answer(tokmill.score_train(**options), as_json, _render_trained)
 
 
@@ -132,6 +145,10 @@ def eval_command(as_json: bool, **options: Any) -> None:
 
 def _render_trained(made: Trained) -> None:
     learned = ", ".join(f"{count:,} {label}" for label, count in made.examples.items())
+    if made.kind != "linear":
+        out.print(f"{learned} → {escape(str(made.out))}")
+        out.print(f"[dim]{made.kind} {made.sha256}[/]")
+        return
     out.print(f"{learned} → {escape(str(made.out))}")
     for label, grams in made.strongest.items():
         names = [shown(name) for name, weight in grams if weight > 0][:12]

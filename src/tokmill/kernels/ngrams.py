@@ -20,6 +20,7 @@ there are no n-grams of characters: it is no word.
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -114,6 +115,7 @@ def locate_ngrams(text: bytes, shape: Shape) -> Located:
 _NOWHERE = (np.empty(0, np.int8), np.empty(0, np.int64), np.empty(0, np.int64))
 
 
+@functools.cache
 def byte_table() -> NDArray[np.uint16]:
     """By byte: in the upper half its class, in the lower what is hashed for it."""
     kinds = np.full(256, _ALONE, np.uint16)

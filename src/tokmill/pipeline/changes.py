@@ -63,6 +63,8 @@ def _concerns(step: Step, path: tuple[str, ...], recipe: Json) -> bool:
     if step.kind == "clean":
         domain = next((source["domain"] for source in recipe["sources"] if source["name"] == name), None)
         return section in _CLEANING or own or path[:2] == ("domains", domain)
+    if step.kind in ("score", "examples"):
+        return section in ("seed", "split", "shards") or path[:2] == ("scores", name.partition("-")[0])
     if step.kind == "scores":
         return section in ("scores", "filters", "domains", "sources")
     if step.kind == "build":

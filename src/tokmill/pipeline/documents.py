@@ -212,6 +212,16 @@ def _refuse_unknown_codes(language: Language) -> None:
         )
 
 
+def is_left_out(recipe: Recipe, source: Source) -> bool:
+    """A weight of 0: such a source is not read, and needs no files, unless others are compared with it, or
+    a score learns from it."""
+    learned = {name for score in recipe.scores if score.train is not None for name in score.train.sources}
+    if recipe.mixture is None or source.name in recipe.dedup.reference or source.name in learned:
+        return False
+    weights, within = recipe.mixture.weights, recipe.mixture.sources.get(source.domain, {})
+    return weights.get(source.domain, 1) == 0 or within.get(source.name, 1) == 0
+
+
 # of an estimate: some files of a source
 Choose = Callable[[str, list[InputFile]], list[InputFile]]
 
@@ -241,6 +251,7 @@ def source_steps(
     }
     models = model_files(recipe.scores, base)
     inputs = (*list_inputs(lists), *model_inputs(models))
+    learned = tuple(f"score/{score.name}" for score in recipe.scores if score.train is not None)
     normalize = own_section("normalize", recipe, source) or recipe.normalize
     forgotten = out / FORGOTTEN_FILE
     ingest = Step(
@@ -266,7 +277,8 @@ def source_steps(
             hub=found.dataset,
             max_bad_fraction=source.max_bad_fraction,
             forgotten=forgotten,
-            follower=cleaning_task(cleaning, clean_directory, inputs),
+            # without the models that are still to be trained nothing is cleaned
+            follower=None if learned else cleaning_task(cleaning, clean_directory, inputs),
         ),
     )
     clean = Step(
@@ -274,7 +286,7 @@ def source_steps(
         kind="clean",
         directory=clean_directory,
         options=cleaning,
-        needs=(ingest.name,),
+        needs=(ingest.name, *learned),
         files={
             **{f"urls {name}": digest for name, (_, digest) in lists.items()},
             **{f"score {name}": digest for name, (_, digest) in models.items()},
@@ -282,6 +294,28 @@ def source_steps(
         extra=CleanExtra(normalize.max_nul_fraction, recipe.clean or CleanLimits(), inputs),
     )
     return [ingest, clean]
+
+
+def ingest_files(recipe: Recipe, source: Source, base: Path, directory: Path) -> Step:
+    """Files of examples, which are read as those of a source and are no part of the corpus."""
+    files = list_source(source, base)
+    return Step(
+        name=f"examples/{source.name}",
+        kind="examples",
+        directory=directory,
+        options=IngestOptions(
+            reading=resolve_reading(source, files, base, ()),
+            hub=None,
+            where={},
+            shard_bytes=recipe.shards.bytes,
+            on_bad_record=source.on_bad_record,
+            limit=None,
+            sample=None,
+            forgotten=None,
+        ),
+        files=_input_digests(files, directory),
+        extra=IngestExtra(files=files, max_bad_fraction=source.max_bad_fraction),
+    )
 
 
 def ranking_step(recipe: Recipe, out: Path, documents: tuple[str, ...]) -> Step:

@@ -48,16 +48,18 @@ from tokmill.pipeline.documents import (
     find_transform,
     fresh_files,
     input_stats,
+    is_left_out,
     language_plan,
     refuse_idle_packs,
     url_lists,
 )
 from tokmill.pipeline.hashing import Hashing
 from tokmill.pipeline.opened_tokenizer import opened_tokenizer, step_of
-from tokmill.pipeline.plan import check_until, is_left_out, step_names
+from tokmill.pipeline.plan import check_until, step_names
 from tokmill.pipeline.references import open_references
 from tokmill.pipeline.scores import check_score
 from tokmill.pipeline.tokens import build_options, narrow_builds, resolved_weights, tokenizer_step
+from tokmill.pipeline.training import check_score_training
 from tokmill.recipe import Recipe, Source, Tokenizer, Training
 from tokmill.recipe.file import Mistake, Written, refuse
 from tokmill.recipe.section import Path_
@@ -286,7 +288,10 @@ def _cleaning(found: _Found, recipe: Recipe, base: Path) -> None:
         if language := getattr(own, "language", None):
             found.holds((*place, "language"), language_plan, language, recipe.sources[0])
     for number, score in enumerate(recipe.scores):
-        found.holds(("scores", number), check_score, score, base)
+        if score.train is not None:
+            found.holds(("scores", number, "train"), check_score_training, recipe, score, base)
+        else:
+            found.holds(("scores", number), check_score, score, base)
     if not found.mistakes:
         found.holds(("filters",), refuse_idle_packs, recipe)
 

@@ -17,7 +17,8 @@ from typing import NamedTuple
 import msgspec
 
 from tokmill.artifacts.step import Step
-from tokmill.pipeline.plan import alone, is_left_out, plan_steps
+from tokmill.pipeline.documents import is_left_out
+from tokmill.pipeline.plan import alone, plan_steps
 from tokmill.recipe import Mixture, Recipe, Split
 from tokmill.sources.hub import list_data_files, resolve_revision
 from tokmill.sources.readers import Chunks, list_source, resolve_reader, resolve_reading

@@ -4,6 +4,7 @@
     ingest/<source> ─ clean/<source> ┴ dedup ─ split ─ tokenizer ─ tokens ─ mixture ─ build/<name> …
     documents.py ──────────────────────────┘       │   tokens.py ──────────────┴───────────────┘
                                                    └─ texts/<name> …, after the mixture where there is one
+    ingest of all, examples/<files> ─ score/<name> ─ clean of all           where a score learns: training.py
 
 A step knows what it needs; `run_manifest.assess` says whether it is up to date.
 """
@@ -18,12 +19,12 @@ import msgspec
 
 from tokmill.artifacts.step import Step
 from tokmill.errors import RecipeError
-from tokmill.pipeline.documents import Choose, Own, dedup_step, ranking_step, source_steps
+from tokmill.pipeline.documents import Choose, Own, dedup_step, is_left_out, ranking_step, source_steps
 from tokmill.pipeline.tokens import build_steps, narrow_builds, text_steps, tokenizer_step
+from tokmill.pipeline.training import training_names, training_steps
 from tokmill.recipe import (
     Dedup,
     Recipe,
-    Source,
 )
 from tokmill.stages.sampling import SplitOptions
 from tokmill.stages.tokens.encoding import FimOptions
@@ -43,6 +44,12 @@ def plan_steps(
         if not is_left_out(recipe, source):
             steps += source_steps(recipe, source, base, out, (own or {}).get(source.name, ()), choose)
     documents = tuple(step.name for step in steps)
+    learning = [score for score in recipe.scores if score.train is not None]
+    if learning:  # no document is cleaned before all models are there
+        cleaning = [step for step in steps if step.kind == "clean"]
+        steps = [step for step in steps if step.kind != "clean"]
+        steps += [step for score in learning for step in training_steps(recipe, score, base, out)]
+        steps += cleaning
     if any(score.percentile for score in recipe.scores):
         steps.append(ranking_step(recipe, out, documents))
         documents += ("scores",)
@@ -69,14 +76,6 @@ def _fim_options(recipe: Recipe) -> FimOptions | None:
     return FimOptions(seed=recipe.seed, **{**recipe.fim.model_dump(), "domains": tuple(recipe.fim.domains)})
 
 
-def is_left_out(recipe: Recipe, source: Source) -> bool:
-    """A weight of 0: such a source is not read, and needs no files, unless others are compared with it."""
-    if recipe.mixture is None or source.name in recipe.dedup.reference:
-        return False
-    weights, within = recipe.mixture.weights, recipe.mixture.sources.get(source.domain, {})
-    return weights.get(source.domain, 1) == 0 or within.get(source.name, 1) == 0
-
-
 def steps_until(steps: list[Step], until: str | None) -> list[Step]:
     """All steps up to and with the last one that is called `until` or is of that kind."""
     if until is None:
@@ -100,12 +99,14 @@ def check_until(until: str, names: Sequence[str]) -> None:
 
 def step_names(recipe: Recipe) -> list[str]:
     """Of `plan_steps`, without looking at a file."""
-    names = [
-        f"{kind}/{source.name}"
-        for source in recipe.sources
-        if not is_left_out(recipe, source)
-        for kind in ("ingest", "clean")
-    ]
+    sources = [source.name for source in recipe.sources if not is_left_out(recipe, source)]
+    learning = [score for score in recipe.scores if score.train is not None]
+    if learning:
+        names = [f"ingest/{source}" for source in sources]
+        names += [name for score in learning for name in training_names(score)]
+        names += [f"clean/{source}" for source in sources]
+    else:
+        names = [f"{kind}/{source}" for source in sources for kind in ("ingest", "clean")]
     names += ["scores"] if any(score.percentile for score in recipe.scores) else []
     names += ["dedup"] if any(getattr(recipe.dedup, key) for key in Dedup.METHODS) else []
     names.append("split")

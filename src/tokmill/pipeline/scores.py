@@ -13,6 +13,8 @@ from tokmill.artifacts.plugins import Plugin, find_plugin, installed_digest
 from tokmill.errors import InputChanged, InputError, RecipeError
 from tokmill.recipe.scores import Score
 from tokmill.scores import ScoreKind, find_kind
+from tokmill.scores.labels import POSITIVE
+from tokmill.scores.linear import LinearOptions
 from tokmill.scores.scoring import HOOK, ScorePlan, WindowPlan, open_scorer
 from tokmill.storage.location import file_sha256
 
@@ -29,6 +31,16 @@ def plan_score(score: Score, base: Path) -> tuple[ScorePlan, list[ModelFile]]:
     if score.hook is not None:
         plugin = find_plugin("measures", score.hook, base, f"scores.{score.name}.hook")
         return ScorePlan(name=score.name, kind=HOOK, plugin=plugin), []
+    if score.train is not None:  # its model is a file of the run, known when its step is done
+        learned = LinearOptions(label=score.train.label or POSITIVE, output=score.train.output)
+        plan = ScorePlan(
+            name=score.name,
+            kind="linear",
+            options=msgspec.to_builtins(learned),
+            windows=windows,
+            step=f"score/{score.name}",
+        )
+        return plan, []
     key = score.plugin or score.kind
     kind, plugin_of_kind = find_kind(key), None
     if score.plugin is not None:

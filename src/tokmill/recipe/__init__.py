@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         Webdataset,
         Wikipedia,
     )
+    from tokmill.recipe.training import ExampleRule, ExampleSet, Train
     from tokmill.recipe.whole import (
         Build,
         Fim,
@@ -78,7 +79,7 @@ if TYPE_CHECKING:
     )
 
 # What has no sections first: who asks for a name of it loads nothing else.
-_HOMES = ("names", "section", "cleaning", "scores", "source", "whole")
+_HOMES = ("names", "section", "cleaning", "training", "scores", "source", "whole")
 
 __all__ = [
     "ROLES",
@@ -93,6 +94,8 @@ __all__ = [
     "Dedup",
     "Directory",
     "EarlierNear",
+    "ExampleRule",
+    "ExampleSet",
     "Extract",
     "FastText",
     "Fields",
@@ -127,6 +130,7 @@ __all__ = [
     "Templates",
     "TextFormatName",
     "Tokenizer",
+    "Train",
     "Training",
     "TrainingPlan",
     "UrlCopies",

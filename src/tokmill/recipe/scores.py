@@ -1,6 +1,6 @@
 """Section for scores: models that judge documents, each a measure of its own.
 
-scores   a name, one kind (fasttext, linear, importance, perplexity, hook, plugin), windows, percentiles
+scores   a name, one kind (fasttext, linear, train, importance, perplexity, hook, plugin), windows, percentile
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from pydantic import BeforeValidator, Field
 
 from tokmill.recipe.cleaning import Bound
 from tokmill.recipe.section import Amount, Path_, Section, part_of, shortest_spelling
+from tokmill.recipe.training import Train, training_mistakes
 from tokmill.schema import PERCENTILE, SCORE
 
 # A key of a section, and a part of names with dots: score.edu.percentile
 ScoreName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=60)]
 
-KINDS = ("fasttext", "linear", "importance", "perplexity", "hook", "plugin")
+KINDS = ("fasttext", "linear", "train", "importance", "perplexity", "hook", "plugin")
 
 
 class FastText(Section):
@@ -133,6 +134,7 @@ class Score(Section):
     name: ScoreName = Field(description="the measure is `score.<name>`")
     fasttext: FastText | None = Field(None, description="a classifier of fastText")
     linear: Linear | None = Field(None, description="a classifier that `tokmill score train` made")
+    train: Train | None = Field(None, description="a classifier that a step of the run makes of examples")
     importance: Importance | None = Field(
         None, description="how much more a text is like a target than like the rest"
     )
@@ -163,7 +165,8 @@ class Score(Section):
 
 
 def score_mistakes(given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
-    """Names that two scores have, and scores that rules name and nobody computes."""
+    """Names that two scores have; scores that rules, and sources that examples name, and nobody has."""
+    yield from training_mistakes(given)
     listed = given.get("scores")
     scores = listed if isinstance(listed, list) else []
     first: dict[str, int] = {}

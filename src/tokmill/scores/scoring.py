@@ -43,6 +43,7 @@ class ScorePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     files: tuple[str, ...] = ()  # sha256 of the model's, in the order of the kind
     windows: WindowPlan | None = None
     plugin: Plugin | None = None  # a hook, or a kind that is not ours
+    step: str | None = None  # that trains the model, which has no digest yet
     version: int = 1  # of how it is computed, where nothing else tells it
 
     @property
@@ -67,6 +68,7 @@ def score_texts(texts: StringColumn, plan: ScorePlan, files: Mapping[str, Path])
 
 
 def open_scorer(plan: ScorePlan, files: Mapping[str, Path]) -> Scorer:
+    assert plan.step is None, "a model that is trained by then"
     key = plan.kind, msgspec.json.encode(plan.options, order="sorted"), plan.files, plan.plugin
     with _LOCK:
         if key not in _OPEN:

@@ -52,6 +52,7 @@ from tokmill.packing.mixture import spelled_share
 from tokmill.schema import EDITS, EXAMPLES, MARKS, ledger_table, one_piece
 from tokmill.stages.losses import cleaning_losses
 from tokmill.stages.sampling import draws
+from tokmill.stages.score.stage import with_models
 from tokmill.stages.warnings import language_warnings, tell
 
 if TYPE_CHECKING:
@@ -94,8 +95,8 @@ def shard_task(task: Task[CleanOptions], directory: Path, documents: FileEntry) 
 
 
 def conduct(step: Step[CleanOptions, CleanExtra], upstream: Mapping[str, Artifact]) -> Conduct:
-    (ingested,) = upstream.values()
-    task = cleaning_task(step.options, step.directory, step.extra.lists)
+    ingested = upstream[f"ingest/{step.options.source}"]
+    task = _task_with_models(step, upstream)
     entries = ingested.manifest.entries(_DOCUMENTS)
     _tell_what_is_off(step.options)
     receipts = yield [shard_task(task, ingested.directory, entry) for entry in entries]
@@ -107,6 +108,17 @@ def conduct(step: Step[CleanOptions, CleanExtra], upstream: Mapping[str, Artifac
     tell(step.name, cleaning_losses(step.options, counts, step.extra.limits.warn_source_loss, ledgers))
     tell(step.name, language_warnings(step.options, counts))
     return Outcome(receipts, counts, {})
+
+
+def _task_with_models(
+    step: Step[CleanOptions, CleanExtra], upstream: Mapping[str, Artifact]
+) -> Task[CleanOptions]:
+    """Its scores are those of models that the steps before it have trained, too."""
+    options, lists = step.options, step.extra.lists
+    if options.scores:
+        scores, models = with_models(options.scores, upstream)
+        options, lists = replace(options, scores=scores), (*lists, *model_inputs(models))
+    return cleaning_task(options, step.directory, lists)
 
 
 def _tell_what_is_off(options: CleanOptions) -> None:

@@ -20,6 +20,7 @@ from tokmill.stages.build import stage as build
 from tokmill.stages.dedup import stage as dedup
 from tokmill.stages.indexes import stage as indexes
 from tokmill.stages.ingest import stage as ingest
+from tokmill.stages.score import stage as score
 from tokmill.stages.split import stage as split
 from tokmill.stages.tokens import stage as tokens
 from tokmill.stages.tokens import tokenizer
@@ -29,6 +30,8 @@ STAGES: dict[str, Stage[Any]] = {
     stage.kind: stage
     for stage in (
         ingest.STAGE,
+        ingest.EXAMPLES,
+        score.STAGE,
         clean.STAGE,
         ranking.STAGE,
         dedup.STAGE,

@@ -65,6 +65,7 @@ from tokmill.pipeline.references import open_references
 from tokmill.pipeline.run import Asked, run_steps
 from tokmill.pipeline.run_manifest import REVIEW
 from tokmill.pipeline.scores import model_files
+from tokmill.pipeline.training import labels_file
 from tokmill.recipe import CleanLimits, Dedup, Hub
 from tokmill.recipe.file import parse_recorded
 from tokmill.stages.clean import CleanExtra, model_inputs
@@ -72,6 +73,7 @@ from tokmill.stages.dedup.method import DedupExtra, EarlierCorpus
 from tokmill.stages.ingest.shards import IngestExtra, IngestOptions
 from tokmill.stages.ingest.stage import INPUT_STATS
 from tokmill.stages.registry import STAGES
+from tokmill.stages.score.stage import ScoreExtra
 from tokmill.storage.disk import commit_bytes
 from tokmill.storage.lease import open_lease
 from tokmill.storage.location import InputFile, file_sha256, local_path
@@ -119,6 +121,9 @@ def steps_of_run(
     """Of the run as it is; `sources` are those that something is taken from."""
     forgotten = load_forgotten(out)
     scores = recorded.scores if (recorded := parse_recorded(recipe)) else []
+    learning = {score.name: score.train for score in scores if score.train is not None}
+    # a model that is trained anew judges every document anew
+    touched = {name.partition("/")[2] for name in names if name.startswith("clean/")} if learning else sources
     steps = []
     for name in names:
         directory = out / name
@@ -129,11 +134,13 @@ def steps_of_run(
         if manifest.kind == "ingest":
             options, extra = _ingest(out, manifest, options, forgotten)
         elif manifest.kind == "clean":
-            if options.source in sources:
+            if options.source in touched:
                 _show_hooks(manifest, options.plugins, base)
             # NULs and losses were told when it was first cleaned
-            models = model_inputs(model_files(scores, base)) if options.source in sources else ()
+            models = model_inputs(model_files(scores, base)) if options.source in touched else ()
             extra = CleanExtra(Decimal(1), CleanLimits(warn_source_loss=Decimal(1)), models)
+        elif manifest.kind == "score":
+            extra = ScoreExtra(labels_file(learning[options.name], base))
         elif manifest.kind == "dedup":
             extra = DedupExtra(
                 _benchmarks(recipe, manifest, base), earlier=_references(recipe, manifest, base, out)

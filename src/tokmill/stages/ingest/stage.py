@@ -491,3 +491,6 @@ STAGE = Stage(
     },
     _environment,
 )
+
+# Files that a score learns from: read as a source is, and no part of the corpus. Its tasks are those above.
+EXAMPLES = Stage("examples", IngestOptions, conduct, {}, _environment)
