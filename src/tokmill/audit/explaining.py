@@ -51,6 +51,9 @@ def explain_scores(run: RunPlaces, place: Place, base: str | Path | None) -> Ite
         if plan.kind == HOOK:
             yield {**told, "note": "a function of yours, which tells no reasons", "up": [], "down": []}
             continue
+        if plan.is_stored:
+            yield {**told, "note": "a model that tells no reasons", "up": [], "down": []}
+            continue
         files = _find_files(run, plan, base)
         if files is None:
             note = "its model is not found: `--base` says where the recipe lies"

@@ -83,8 +83,11 @@ def numbers_in(table: Any, column: str) -> NDArray[Any]:
     return np.from_dlpack(whole.chunk(0) if whole.num_chunks == 1 else whole.combine_chunks())
 
 
-KINDS = ("ingest", "clean", "scores", "dedup", "split", "tokenizer", "tokens", "mixture", "build", "texts")
-_NAMED = ("ingest", "clean", "build", "texts")  # one directory per source, or per build
+KINDS = (
+    *("ingest", "inference", "clean", "scores", "dedup", "split"),
+    *("tokenizer", "tokens", "mixture", "build", "texts"),
+)
+_NAMED = ("ingest", "inference", "clean", "build", "texts")  # one directory per source, or per build
 
 
 class Found(NamedTuple):

@@ -5,6 +5,7 @@
     documents.py ──────────────────────────┘       │   tokens.py ──────────────┴───────────────┘
                                                    └─ texts/<name> …, after the mixture where there is one
 
+Where a recipe has scores that are stored, there is a step inference/<source> between ingest and clean.
 A step knows what it needs; `run_manifest.assess` says whether it is up to date.
 """
 
@@ -19,6 +20,7 @@ import msgspec
 from tokmill.artifacts.step import Step
 from tokmill.errors import RecipeError
 from tokmill.pipeline.documents import Choose, Own, dedup_step, ranking_step, source_steps
+from tokmill.pipeline.scores import has_stored_scores
 from tokmill.pipeline.tokens import build_steps, narrow_builds, text_steps, tokenizer_step
 from tokmill.recipe import (
     Dedup,
@@ -42,7 +44,7 @@ def plan_steps(
     for source in recipe.sources:
         if not is_left_out(recipe, source):
             steps += source_steps(recipe, source, base, out, (own or {}).get(source.name, ()), choose)
-    documents = tuple(step.name for step in steps)
+    documents = tuple(step.name for step in steps if step.kind != "inference")  # cleaning takes it in
     if any(score.percentile for score in recipe.scores):
         steps.append(ranking_step(recipe, out, documents))
         documents += ("scores",)
@@ -104,7 +106,7 @@ def step_names(recipe: Recipe) -> list[str]:
         f"{kind}/{source.name}"
         for source in recipe.sources
         if not is_left_out(recipe, source)
-        for kind in ("ingest", "clean")
+        for kind in ("ingest", *(["inference"] if has_stored_scores(recipe) else []), "clean")
     ]
     names += ["scores"] if any(score.percentile for score in recipe.scores) else []
     names += ["dedup"] if any(getattr(recipe.dedup, key) for key in Dedup.METHODS) else []

@@ -207,7 +207,7 @@ def review_plan(
 def _differences(
     manifest: Manifest, step: Step, inputs: dict[str, str], why: Callable[[Step], list[str]]
 ) -> list[str]:
-    section = step.name if step.kind in ("ingest", "clean", "build", "texts") else step.kind
+    section = step.name if step.kind in ("ingest", "inference", "clean", "build", "texts") else step.kind
     changes = explain_changes(manifest.config, step.config, section)
     reasons = (why(step) or changes) if changes else []
     for name in sorted({*manifest.inputs, *inputs}):
@@ -291,7 +291,7 @@ def write_run_manifest(
 def _remove_former(out: Path, steps: Sequence[Step], *, keep: bool) -> None:
     """Artifacts of sources and builds that the recipe no longer has."""
     planned = {step.directory for step in steps}
-    parents = ("ingest", "clean", "build", "texts")
+    parents = ("ingest", "inference", "clean", "build", "texts")
     below = [path for parent in parents for path in sorted((out / parent).glob("*/"))]
     for directory in (
         *below,

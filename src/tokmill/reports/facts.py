@@ -392,7 +392,8 @@ def describe_pace(found: Found) -> list[Json]:
     """Steps of a kind work side by side: the longest is the time of all, or nearly, for each counts its time
     from when it was begun. Ingest and clean are one pass over the text."""
     rows = []
-    for kinds in (("ingest", "clean"), *((kind,) for kind in KINDS[2:])):
+    others = [(kind,) for kind in KINDS if kind not in ("ingest", "clean")]
+    for kinds in (("ingest", "clean"), *others):
         groups = [list(found.of_kind(kind).values()) for kind in kinds]
         groups = [group for group in groups if group]
         if not groups:
