@@ -136,6 +136,7 @@ def section_places() -> list[tuple[str, str]]:
         (f"{SMALL}scores: [{{name: s, linear: {{path: p, KEY}}}}]", "Linear"),
         (f"{SMALL}scores: [{{name: s, importance: {{path: p, KEY}}}}]", "Importance"),
         (f"{SMALL}scores: [{{name: s, perplexity: {{path: p, KEY}}}}]", "Perplexity"),
+        (f"{SMALL}scores: [{{name: s, transformer: {{path: p, KEY}}}}]", "Transformer"),
         (f"{SMALL}scores: [{{name: s, plugin: p, windows: {{words: 10, KEY}}}}]", "Windows"),
         (f"{SMALL}dedup: {{KEY}}", "Dedup"),
         (f"{SMALL}dedup: {{near: {{KEY}}}}", "Near"),

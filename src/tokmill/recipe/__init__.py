@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         Repeat,
         Score,
         Select,
+        Transformer,
         Windows,
     )
     from tokmill.recipe.section import Path_, Section
@@ -129,6 +130,7 @@ __all__ = [
     "Tokenizer",
     "Training",
     "TrainingPlan",
+    "Transformer",
     "UrlCopies",
     "Urls",
     "Values",

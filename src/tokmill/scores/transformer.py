@@ -74,18 +74,22 @@ class TransformerScorer:
         self._device: str | None = None
 
     def score(self, texts: StringColumn) -> NDArray[np.float64]:
+        return self.values(texts).round(_DECIMALS[self._options.precision]) + 0.0  # minus zero is zero
+
+    def values(self, texts: StringColumn) -> NDArray[np.float64]:
+        """Scores before they are rounded: their last bits hang on the batch."""
         import torch
 
         self._move()
-        ids = self._tokens(texts)
+        ids = self.tokens(texts)
         lengths = np.array([len(row) for row in ids], np.int64)
         order = np.argsort(lengths, kind="stable")
         with torch.inference_mode(), _threads(torch, 1 if self._device == "cpu" else None):
             logits = [self._logits([ids[row] for row in rows]) for rows in self._batches(order, lengths)]
             found = torch.cat(logits).cpu().numpy().astype(np.float64) if logits else np.zeros((0, 1))
         values = np.empty(len(ids))
-        values[order] = self._values(found)
-        return values.round(_DECIMALS[self._options.precision]) + 0.0
+        values[order] = self._chosen(found)
+        return values
 
     def explain(self, text: str) -> list[Piece]:
         """A transformer tells no reasons."""
@@ -130,7 +134,8 @@ class TransformerScorer:
         self._model.to(device, dtype=getattr(torch, self._options.precision))
         self._device = device
 
-    def _tokens(self, texts: StringColumn) -> list[Sequence[int]]:
+    def tokens(self, texts: StringColumn) -> list[Sequence[int]]:
+        """The ids that the model is given, of each text."""
         ids: list[Sequence[int]] = []
         most = self._max_tokens * _CHARS_PER_TOKEN
         data, ends = texts.data, texts.offsets.tolist()
@@ -168,7 +173,7 @@ class TransformerScorer:
         rows = torch.tensor(ids, dtype=torch.int64).to(self._device, non_blocking=True)
         return self._model(input_ids=rows).logits.float()
 
-    def _values(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _chosen(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
         """One output is a value, and has no probability."""
         own = logits[:, self._output] if len(logits) else np.zeros(0)
         if len(self._names) == 1 or self._options.output == "logit" or not len(logits):
