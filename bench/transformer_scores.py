@@ -107,7 +107,7 @@ def measure(directory: Path, texts: list[str], options: argparse.Namespace) -> d
     make_model(directory, texts, options)
     names = model_files(directory)
     asked = transformer.TransformerOptions(
-        names=tuple(names),
+        names=names,
         device=options.device,
         precision=options.precision,
         max_tokens=options.max_tokens,

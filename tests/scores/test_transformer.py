@@ -42,7 +42,7 @@ def column(texts: list[str]) -> StringColumn:
 
 def opened(directory: Path, **options: Any) -> TransformerScorer:
     names = model_files(directory)
-    options = {"names": tuple(names), "device": "cpu", **options}
+    options = {"names": names, "device": "cpu", **options}
     return open_transformer(TransformerOptions(**options), [directory / name for name in names])
 
 

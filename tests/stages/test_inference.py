@@ -16,7 +16,13 @@ pytest.importorskip("transformers", reason="the extra `transformer` is not insta
 import tokmill as mill
 from mill import digest_of, small_corpus
 from scores.tiny_transformer import forward, save_model
+from stages.test_options import ClusterSession
+from tokmill.artifacts.manifest import load_manifest as read_manifest
+from tokmill.artifacts.progress import Silence
+from tokmill.engines.local import Resources
 from tokmill.errors import TokmillError
+from tokmill.pipeline.plan import plan_steps, steps_until
+from tokmill.stages.registry import STAGES
 from written import load_lines, load_manifest, load_table
 
 LEAST = 0.2
@@ -95,6 +101,20 @@ def test_the_manifest_says_by_what_they_were_computed(run: Path, model: Path) ->
 
 def test_any_number_of_workers_gives_one_digest(run: Path, tmp_path: Path, model: Path) -> None:
     assert digest_of(mill.run(corpus(tmp_path, model), workers=3).out) == digest_of(run)
+
+
+def test_tasks_that_travel_as_json_give_the_same_artifacts(run: Path, tmp_path: Path, model: Path) -> None:
+    loaded = mill.load_recipe(corpus(tmp_path, model))
+    steps = steps_until(plan_steps(loaded, tmp_path, tmp_path / "there"), "clean")
+    session = ClusterSession(tmp_path, tmp_path / "there", Resources(1), 1 << 20, Silence())
+    there, _, _ = session.run_steps(steps)
+    session.close()
+    for step in steps:
+        own = read_manifest(run / step.name)
+        assert there[step.name].manifest.identity == own.identity
+        assert own.options(STAGES[step.kind].options) == step.options  # type: ignore[arg-type]
+        assert own.config == step.config
+    assert {step.kind for step in steps} == {"ingest", "inference", "clean"}
 
 
 def test_a_threshold_that_moves_computes_no_score_again(tmp_path: Path, model: Path) -> None:

@@ -51,7 +51,7 @@ _NEXT = "pip install 'tokmill[transformer]'"
 
 
 class TransformerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    names: tuple[str, ...]  # of the files, in the order of their digests
+    names: list[str]  # of the files, in the order of their digests
     label: str | None = None
     output: Literal["probability", "logit"] = "probability"
     device: Device = "auto"
