@@ -42,7 +42,7 @@ def model_files(directory: Path) -> list[str]:
         raise InputError(
             "no such directory",
             where=str(directory),
-            next="give the directory of the model: config.json, model.safetensors, tokenizer.json",
+            next="give a directory that holds config.json, weights as safetensors and tokenizer.json",
         )
     for name in (CONFIG, TOKENIZER):
         if not (directory / name).is_file():
@@ -51,7 +51,7 @@ def model_files(directory: Path) -> list[str]:
                 where=str(directory),
                 next="take all files of the model from the hub"
                 if name == CONFIG
-                else "save it with a fast tokenizer: `AutoTokenizer.from_pretrained(…).save_pretrained(…)`",
+                else "save it with a fast tokenizer of transformers, which writes that file",
             )
     limits = [_LIMITS] if (directory / _LIMITS).is_file() else []
     return sorted([CONFIG, TOKENIZER, *limits, *_weight_files(directory)])
@@ -78,7 +78,7 @@ def _weight_files(directory: Path) -> list[str]:
         raise InputError(
             f"the weights are in {pickles[0]}, a pickle, which can run code when it is read: it is not",
             where=str(directory),
-            next="save the model as safetensors where you trust it: `model.save_pretrained(…)`",
+            next="load it where you trust it, and save it as safetensors",
         )
     raise InputError("the model has no model.safetensors", where=str(directory), next="fetch its weights")
 
