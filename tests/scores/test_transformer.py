@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ pytest.importorskip("torch", reason="the extra `transformer` is not installed")
 pytest.importorskip("transformers", reason="the extra `transformer` is not installed")
 
 from scores.tiny_transformer import BAD, GOOD, build_bert, build_tokenizer, forward, save_model
-from tokmill.errors import CorruptFile, InputError, RecipeError, TokmillError
+from tokmill.errors import CorruptFile, InputError, MissingExtra, RecipeError, TokmillError
 from tokmill.schema import StringColumn, string_column
 from tokmill.scores.transformer import TransformerOptions, TransformerScorer, open_transformer
 from tokmill.scores.transformerfile import model_digest, model_files, most_tokens
@@ -250,3 +251,9 @@ def test_a_gpu_that_is_not_there_is_told(value: Path) -> None:
         pytest.skip("this machine has one")
     with pytest.raises(TokmillError, match="there is no GPU"):
         opened(value, device="cuda").score(column(["a"]))
+
+
+def test_without_the_extra_it_is_told_what_to_install(value: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)  # as where it is not installed
+    with pytest.raises(MissingExtra, match=r"pip install 'tokmill\[transformer\]'"):
+        opened(value)
