@@ -142,6 +142,7 @@ def section_places() -> list[tuple[str, str]]:
         (f"{SMALL}scores: [{{name: s, train: {{labels: l, KEY}}}}]", "Train"),
         (TRAINED.replace("SET", "{files: g, KEY}"), "ExampleSet"),
         (TRAINED.replace("SET", "{files: g, where: {field: f, min: 1, KEY}}"), "ExampleRule"),
+        (f"{SMALL}scores: [{{name: s, transformer: {{path: p, KEY}}}}]", "Transformer"),
         (f"{SMALL}scores: [{{name: s, plugin: p, windows: {{words: 10, KEY}}}}]", "Windows"),
         (f"{SMALL}dedup: {{KEY}}", "Dedup"),
         (f"{SMALL}dedup: {{near: {{KEY}}}}", "Near"),

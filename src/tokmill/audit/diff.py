@@ -3,6 +3,7 @@
     recipe      key by key
     tokenizer   file, vocabulary, control tokens
     documents   that came, went, changed or moved, and why
+    scores      of documents that both have                               before and after
     shares      of tokens, by domain, source, language and licence        before and after: of all,
                                                                           and of each build
     builds      documents, rows and tokens                                before and after
@@ -34,6 +35,7 @@ from tokmill.artifacts.step import Artifact, domain_of, open_artifact
 from tokmill.artifacts.tombstones import Forgotten
 from tokmill.audit.opened import ShardTables, load_of, read_ledgers
 from tokmill.audit.places import RunPlaces, open_places
+from tokmill.audit.score_changes import ScoreChange, ScoreChanges
 from tokmill.errors import RecipeError
 from tokmill.formats.index import map_ids
 from tokmill.schema import NO_SPLIT
@@ -82,13 +84,15 @@ class DocumentDiff(NamedTuple):
     came: Json  # by what they were before: how many
     went: Json  # by what they are now
     examples: tuple[Json, ...]
+    scores: tuple[ScoreChange, ...] = ()
 
     @property
     def is_equal(self) -> bool:
         return not (self.moved or self.changed or self.came or self.went)
 
     def as_json(self) -> Json:
-        return {**self._asdict(), "examples": list(self.examples)}
+        told = {**self._asdict(), "examples": list(self.examples)}
+        return {**told, "scores": [change.as_json() for change in self.scores]}
 
 
 def diff_documents(a: RunPlaces, b: RunPlaces) -> DocumentDiff:
@@ -96,7 +100,8 @@ def diff_documents(a: RunPlaces, b: RunPlaces) -> DocumentDiff:
     for source in dict.fromkeys([*_sources(a), *_sources(b)]):
         found.compare(source)
     came, went, moved = (dict(sorted(c.items())) for c in (found.came, found.went, found.moved))
-    return DocumentDiff(found.same, moved, found.changed, came, went, tuple(found.examples))
+    examples, scores = tuple(found.examples), found.scores.told()
+    return DocumentDiff(found.same, moved, found.changed, came, went, examples, scores)
 
 
 def _sources(run: RunPlaces) -> list[str]:
@@ -115,6 +120,7 @@ class _Comparison:
         self.went: Counter[str] = Counter()
         self.examples: list[Json] = []
         self._shown: Counter[tuple[str, str]] = Counter()
+        self.scores = ScoreChanges(a, b)
 
     def compare(self, source: str) -> None:
         before, after = (_side(run, source, self._outcomes) for run in (self._a, self._b))
@@ -124,6 +130,8 @@ class _Comparison:
         ids = [before.ids[rest_a][:, None], after.ids[rest_b][:, None]]
         again_a, again_b, alone_a, alone_b = match_equal_rows(*ids)
         self._judge(source, before, after, rest_a[again_a], rest_b[again_b], is_same_text=False)
+        pairs = [at_a, rest_a[again_a]], [at_b, rest_b[again_b]]
+        self.scores.add(source, *(np.concatenate(side) for side in pairs))
         for run, other, side, alone, counts, what, absent in (
             (self._a, self._b, before, rest_a[alone_a], self.went, "went", GONE),
             (self._b, self._a, after, rest_b[alone_b], self.came, "came", NEW),

@@ -54,6 +54,9 @@ def explain_scores(run: RunPlaces, place: Place, base: str | Path | None) -> Ite
         if plan.kind == HOOK:
             yield {**told, "note": "a function of yours, which tells no reasons", "up": [], "down": []}
             continue
+        if plan.is_stored:
+            yield {**told, "note": "a model that tells no reasons", "up": [], "down": []}
+            continue
         own = models.get(plan.name)
         files = {own[1]: own[0]} if own is not None else _find_files(run, plan, base)
         if files is None:

@@ -84,19 +84,12 @@ def numbers_in(table: Any, column: str) -> NDArray[Any]:
 
 
 KINDS = (
-    *("ingest", "clean", "examples", "score", "scores", "dedup", "split"),
+    *("ingest", "clean", "inference", "examples", "score", "scores", "dedup", "split"),
     *("tokenizer", "tokens", "mixture", "build", "texts"),
 )
-_BEFORE_CLEAN = ("ingest", "examples", "score")
+_BEFORE_CLEAN = ("ingest", "inference", "examples", "score")
 _MADE = (*_BEFORE_CLEAN, *(kind for kind in KINDS if kind not in _BEFORE_CLEAN))  # each after what it needs
-_NAMED = (
-    "ingest",
-    "clean",
-    "examples",
-    "score",
-    "build",
-    "texts",
-)  # one directory per source, score or build
+_NAMED = (*_BEFORE_CLEAN, "clean", "build", "texts")  # one directory per source, score or build
 
 
 class Found(NamedTuple):

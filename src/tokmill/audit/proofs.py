@@ -50,7 +50,10 @@ from tokmill.storage.location import is_within, read_whole
 from tokmill.storage.tables import load_table
 from tokmill.storage.textfiles import find_text_format
 
-_COUNTED = ("ingest", "clean", "scores", "dedup", "split", "tokens", "mixture", "build", "texts")
+_COUNTED = (
+    *("ingest", "inference", "clean", "scores", "dedup", "split"),
+    *("tokens", "mixture", "build", "texts"),
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -81,6 +81,7 @@ class Scoring(NamedTuple):
 
     plans: Sequence[ScorePlan] = ()
     files: Mapping[str, Path] = {}
+    stored: Mapping[str, Column] = {}  # columns that a step before this one computed
 
 
 _NO_SCORES = Scoring()
@@ -134,6 +135,7 @@ def apply_filters(
             columns = {"text": texts, **others}
             measures[plan.column] = measure_by(plan.plugin, columns) if count else np.zeros(0)
     measures |= score_columns(texts, scoring.plans, scoring.files)
+    measures |= scoring.stored
     judged = judge(measures, filters.rules, count)
     if redact:
         texts = _redact(texts, redact, changed, changes)
@@ -229,8 +231,9 @@ def examine(
     options: CleanOptions,
     blocklist: Blocklist | None = None,
     models: Mapping[str, Path] | None = None,
+    stored: Mapping[str, Any] | None = None,
 ) -> Examined:
-    """`models`: where the files of scores are, by sha256."""
+    """`models`: where the files of scores are, by sha256. `stored`: columns of scores that are computed."""
     filters = options.sieve
     given = one_piece(documents.column("text"))
     normal = normalize_texts(given, options.normalize)
@@ -250,7 +253,7 @@ def examine(
         filters,
         options.transforms or (),
         options.redact,
-        *([Scoring(options.scores, models or {})] if options.scores else []),
+        *([Scoring(options.scores, models or {}, _stored(stored or {}, still))] if options.scores else []),
     )
     measures |= {name: still.spread_nullable(values) for name, values in filtered.measures.items()}
     first, values, thresholds = map(still.spread, filtered.judged)
@@ -292,6 +295,11 @@ def examine(
         looks=look_for_english(still.take(normal.texts)) if filters.languages() else {},
         with_url=with_url,
     )
+
+
+def _stored(columns: Mapping[str, Any], still: _Open) -> dict[str, Column]:
+    """Of the open rows, none of which is blank: all are scored."""
+    return {name: np.asarray(still.take(one_piece(column))) for name, column in columns.items()}
 
 
 def _claim_emptied(decided: _Verdicts, is_empty: Column, changes: Sequence[Change]) -> dict[str, int]:

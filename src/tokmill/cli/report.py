@@ -191,6 +191,10 @@ def _render_diff(found: Diff, least_share: float) -> None:
             out.print(
                 f"  [{colour}]{label:<6}[/] {count:>10,}  {shown(why)}  [dim]{shown(', '.join(names[:3]))}[/]"
             )
+    for change in documents.scores:
+        told = f"{change.changed:,} of {change.compared:,} documents have another"
+        moved = f", mean {change.mean[0]:.4g} → {change.mean[1]:.4g}, at most by {change.largest:.4g}"
+        out.print(f"[bold]{shown(change.measure)}[/]  {told}{moved if change.changed else ''}")
     splits = [", ".join(f"{name} {count:,}" for name, count in tokens.items()) for tokens in found.tokens]
     out.print(f"[bold]tokens[/]  {shown(splits[0]) or 'none'} → {shown(splits[1]) or 'none'}")
     hidden = _render_shares([share for share in found.shares if share.of == "tokens"], least_share)

@@ -58,7 +58,9 @@ _KEY_FACTORS = (
     U64(0x27D4EB2F165667C5),
 )
 _HEAD_WORDS = 5  # of a slot, before its sums: the key, and features with the hash
-_MAX_MEMORY_WORDS = 1 << 20  # 8 MB: with 2 MB five labels and subwords were scored at nine tenths of the speed
+_MAX_MEMORY_WORDS = (
+    1 << 20
+)  # 8 MB: with 2 MB five labels and subwords were scored at nine tenths of the speed
 _NO_WORD = -1  # features of a label
 # Rows are gathered and added up in a loop of their own, so that their loads do not wait for each other: 88 to
 # 107 MB/s with word bigrams.

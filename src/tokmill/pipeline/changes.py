@@ -60,6 +60,9 @@ def _concerns(step: Step, path: tuple[str, ...], recipe: Json) -> bool:
     own = path[:2] == ("sources", name)
     if step.kind == "ingest":
         return section in ("seed", "shards") or (own and path[2:3] != ("clean",))
+    if step.kind == "inference":
+        domain = next((source["domain"] for source in recipe["sources"] if source["name"] == name), None)
+        return section in ("scores", "normalize") or own or path[:2] == ("domains", domain)
     if step.kind == "clean":
         domain = next((source["domain"] for source in recipe["sources"] if source["name"] == name), None)
         return section in _CLEANING or own or path[:2] == ("domains", domain)

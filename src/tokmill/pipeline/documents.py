@@ -42,7 +42,7 @@ from tokmill.duplicates.near import choose_bands
 from tokmill.errors import RecipeError, TokmillError
 from tokmill.pipeline.hashing import hashing_files
 from tokmill.pipeline.references import open_references
-from tokmill.pipeline.scores import model_files, plan_scores
+from tokmill.pipeline.scores import has_stored_scores, model_files, plan_scores, stored_model_files
 from tokmill.recipe import (
     CleanLimits,
     Corpus,
@@ -62,6 +62,7 @@ from tokmill.sources.reading import Reading
 from tokmill.stages.clean import CleanExtra, cleaning_task, list_inputs, model_inputs
 from tokmill.stages.dedup.method import OWN_SOURCE, DedupExtra
 from tokmill.stages.dedup.stage import AllOptions
+from tokmill.stages.inference import InferenceExtra, InferenceOptions
 from tokmill.stages.ingest.shards import (
     HubConfig,
     HubOptions,
@@ -277,23 +278,48 @@ def source_steps(
             hub=found.dataset,
             max_bad_fraction=source.max_bad_fraction,
             forgotten=forgotten,
-            # without the models that are still to be trained nothing is cleaned
-            follower=None if learned else cleaning_task(cleaning, clean_directory, inputs),
+            # models that are still to be trained and scores that are stored are made of what is read, and
+            # cleaning needs them: it is a pass of its own then
+            follower=None
+            if learned or has_stored_scores(recipe)
+            else cleaning_task(cleaning, clean_directory, inputs),
         ),
     )
+    inference = _inference_step(recipe, source, cleaning, base, out, ingest.name)
     clean = Step(
         name=f"clean/{source.name}",
         kind="clean",
         directory=clean_directory,
         options=cleaning,
-        needs=(ingest.name, *learned),
+        needs=(ingest.name, *(step.name for step in inference), *learned),
         files={
             **{f"urls {name}": digest for name, (_, digest) in lists.items()},
             **{f"score {name}": digest for name, (_, digest) in models.items()},
         },
         extra=CleanExtra(normalize.max_nul_fraction, recipe.clean or CleanLimits(), inputs),
     )
-    return [ingest, clean]
+    return [ingest, *inference, clean]
+
+
+def _inference_step(
+    recipe: Recipe, source: Source, cleaning: CleanOptions, base: Path, out: Path, ingest: str
+) -> list[Step]:
+    """Where scores are stored: the step that computes them."""
+    plans = tuple(plan for plan in cleaning.scores or () if plan.is_stored)
+    if not plans:
+        return []
+    files = stored_model_files(recipe.scores, base)
+    return [
+        Step(
+            name=f"inference/{source.name}",
+            kind="inference",
+            directory=out / "inference" / source.name,
+            options=InferenceOptions(source=source.name, normalize=cleaning.normalize, scores=plans),
+            needs=(ingest,),
+            files={f"score {name}": digest for name, (_, digest) in files.items()},
+            extra=InferenceExtra(model_inputs(files)),
+        )
+    ]
 
 
 def ingest_files(recipe: Recipe, source: Source, base: Path, directory: Path) -> Step:

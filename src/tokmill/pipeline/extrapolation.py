@@ -200,7 +200,7 @@ def _growth(view: DrawnRun, sources: Mapping[str, SourceEstimate]) -> dict[str, 
     grown = {}
     for name in view.artifacts:
         kind, _, source = name.partition("/")
-        if kind in ("ingest", "clean"):
+        if kind in ("ingest", "inference", "clean"):
             grown[name] = view.sources[source].by_bytes * share
         elif kind in ("mixture", "build", "texts"):
             grown[name] = 1.0 if has_target else tokens

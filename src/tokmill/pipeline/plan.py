@@ -6,6 +6,7 @@
                                                    └─ texts/<name> …, after the mixture where there is one
     ingest of all, examples/<files> ─ score/<name> ─ clean of all           where a score learns: training.py
 
+Where a recipe has scores that are stored, there is a step inference/<source> between ingest and clean.
 A step knows what it needs; `run_manifest.assess` says whether it is up to date.
 """
 
@@ -20,6 +21,7 @@ import msgspec
 from tokmill.artifacts.step import Step
 from tokmill.errors import RecipeError
 from tokmill.pipeline.documents import Choose, Own, dedup_step, is_left_out, ranking_step, source_steps
+from tokmill.pipeline.scores import has_stored_scores
 from tokmill.pipeline.tokens import build_steps, narrow_builds, text_steps, tokenizer_step
 from tokmill.pipeline.training import training_names, training_steps
 from tokmill.recipe import (
@@ -43,7 +45,7 @@ def plan_steps(
     for source in recipe.sources:
         if not is_left_out(recipe, source):
             steps += source_steps(recipe, source, base, out, (own or {}).get(source.name, ()), choose)
-    documents = tuple(step.name for step in steps)
+    documents = tuple(step.name for step in steps if step.kind != "inference")  # cleaning takes it in
     learning = [score for score in recipe.scores if score.train is not None]
     if learning:  # no document is cleaned before all models are there
         cleaning = [step for step in steps if step.kind == "clean"]
@@ -101,12 +103,13 @@ def step_names(recipe: Recipe) -> list[str]:
     """Of `plan_steps`, without looking at a file."""
     sources = [source.name for source in recipe.sources if not is_left_out(recipe, source)]
     learning = [score for score in recipe.scores if score.train is not None]
+    before = ["ingest", *(["inference"] if has_stored_scores(recipe) else [])]
     if learning:
-        names = [f"ingest/{source}" for source in sources]
+        names = [f"{kind}/{source}" for source in sources for kind in before]
         names += [name for score in learning for name in training_names(score)]
         names += [f"clean/{source}" for source in sources]
     else:
-        names = [f"{kind}/{source}" for source in sources for kind in ("ingest", "clean")]
+        names = [f"{kind}/{source}" for source in sources for kind in (*before, "clean")]
     names += ["scores"] if any(score.percentile for score in recipe.scores) else []
     names += ["dedup"] if any(getattr(recipe.dedup, key) for key in Dedup.METHODS) else []
     names.append("split")

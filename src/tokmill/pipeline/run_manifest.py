@@ -48,6 +48,8 @@ from tokmill.stages.build.contents import Contents, load_contents
 from tokmill.storage.disk import commit_bytes, remove_file
 from tokmill.storage.location import file_sha256
 
+# kinds of which there is a directory for each source, score or build
+_NAMED = ("ingest", "inference", "examples", "score", "clean", "build", "texts")
 _ORDER = "order of sources"  # among the inputs of a step that reads several
 
 # --- where a build comes from ---
@@ -207,8 +209,7 @@ def review_plan(
 def _differences(
     manifest: Manifest, step: Step, inputs: dict[str, str], why: Callable[[Step], list[str]]
 ) -> list[str]:
-    named = ("ingest", "examples", "score", "clean", "build", "texts")
-    section = step.name if step.kind in named else step.kind
+    section = step.name if step.kind in _NAMED else step.kind
     changes = explain_changes(manifest.config, step.config, section)
     reasons = (why(step) or changes) if changes else []
     for name in sorted({*manifest.inputs, *inputs}):
@@ -292,8 +293,7 @@ def write_run_manifest(
 def _remove_former(out: Path, steps: Sequence[Step], *, keep: bool) -> None:
     """Artifacts of sources and builds that the recipe no longer has."""
     planned = {step.directory for step in steps}
-    parents = ("ingest", "examples", "score", "clean", "build", "texts")
-    below = [path for parent in parents for path in sorted((out / parent).glob("*/"))]
+    below = [path for parent in _NAMED for path in sorted((out / parent).glob("*/"))]
     for directory in (
         *below,
         *(out / name for name in ("scores", "dedup", "tokenizer", "tokens", "mixture")),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,13 @@ import msgspec
 
 from tokmill.artifacts.plugins import Plugin, find_plugin, installed_digest
 from tokmill.errors import InputChanged, InputError, RecipeError
+from tokmill.recipe import Recipe
 from tokmill.recipe.scores import Score
 from tokmill.scores import ScoreKind, find_kind
 from tokmill.scores.labels import POSITIVE
 from tokmill.scores.linear import LinearOptions
 from tokmill.scores.scoring import HOOK, ScorePlan, WindowPlan, open_scorer
+from tokmill.scores.transformerfile import model_digest
 from tokmill.storage.location import file_sha256
 
 
@@ -48,7 +50,12 @@ def plan_score(score: Score, base: Path) -> tuple[ScorePlan, list[ModelFile]]:
     section: dict[str, Any] = (
         dict(score.options) if score.plugin else getattr(score, score.kind).model_dump(mode="json")
     )
-    files = [_model_file(section, name, score, base) for name in kind.files if section.get(name) is not None]
+    if kind.list_files is not None:
+        files, names = _directory(section, kind.list_files, score, base)
+        section["names"] = names
+    else:
+        named = [name for name in kind.files if section.get(name) is not None]
+        files = [_model_file(section, name, score, base) for name in named]
     return (
         ScorePlan(
             name=score.name,
@@ -73,6 +80,31 @@ def check_score(score: Score, base: Path) -> None:
     plan, files = plan_score(score, base)
     if plan.kind != HOOK:
         open_scorer(plan, {file.sha256: file.path for file in files})
+
+
+def is_stored(score: Score) -> bool:
+    return score.hook is None and find_kind(score.plugin or score.kind).is_stored
+
+
+def has_stored_scores(recipe: Recipe) -> bool:
+    return any(map(is_stored, recipe.scores))
+
+
+def _directory(
+    section: dict[str, Any], list_files: Callable[[Path], list[str]], score: Score, base: Path
+) -> tuple[list[ModelFile], list[str]]:
+    """A model of several files, pinned by the digest of them all."""
+    path = base / Path(str(section["path"])).expanduser()
+    names = list_files(path)
+    files = [_model_file({"path": str(path / name)}, "path", score, base) for name in names]
+    digest, pinned = model_digest(names, [file.sha256 for file in files]), section.get("sha256")
+    if pinned is not None and pinned != digest:
+        raise InputChanged(
+            f"the files of the model have the sha256 {digest} together, and the recipe pins {pinned}",
+            where=str(path),
+            next="fetch the pinned model, or pin this one",
+        )
+    return files, names
 
 
 def _options(kind: ScoreKind, section: dict[str, Any], score: Score) -> Any:
@@ -118,7 +150,16 @@ def _sha256(path: Path, size: int, modified: int) -> str:
 
 
 def model_files(scores: Sequence[Score], base: Path) -> dict[str, tuple[Path, str]]:
-    """By the name of the score, for the inputs of steps and tasks."""
+    """By the name of the score, for the inputs of steps and tasks that clean."""
+    return _files_of([score for score in scores if not is_stored(score)], base)
+
+
+def stored_model_files(scores: Sequence[Score], base: Path) -> dict[str, tuple[Path, str]]:
+    """Likewise, for those that compute what is stored."""
+    return _files_of([score for score in scores if is_stored(score)], base)
+
+
+def _files_of(scores: Iterable[Score], base: Path) -> dict[str, tuple[Path, str]]:
     return {
         f"{score.name} {number}": (file.path, file.sha256)
         for score in scores

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         Repeat,
         Score,
         Select,
+        Transformer,
         Windows,
     )
     from tokmill.recipe.section import Path_, Section
@@ -133,6 +134,7 @@ __all__ = [
     "Train",
     "Training",
     "TrainingPlan",
+    "Transformer",
     "UrlCopies",
     "Urls",
     "Values",

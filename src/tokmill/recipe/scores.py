@@ -1,6 +1,7 @@
 """Section for scores: models that judge documents, each a measure of its own.
 
-scores   a name, one kind (fasttext, linear, train, importance, perplexity, hook, plugin), windows, percentile
+scores   a name, one kind (fasttext, linear, train, importance, perplexity, transformer, hook, plugin),
+         windows, percentile
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tokmill.schema import PERCENTILE, SCORE
 # A key of a section, and a part of names with dots: score.edu.percentile
 ScoreName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=60)]
 
-KINDS = ("fasttext", "linear", "train", "importance", "perplexity", "hook", "plugin")
+KINDS = ("fasttext", "linear", "train", "importance", "perplexity", "transformer", "hook", "plugin")
 
 
 class FastText(Section):
@@ -61,6 +62,41 @@ class Perplexity(Section):
     sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$", description="of the file: others are refused")
     output: Literal["perplexity", "log10"] = Field(
         "perplexity", description="log10: the mean log10 of the probability of a word"
+    )
+
+
+def _spelled(label: Any) -> Any:
+    """A number of an output is written as one."""
+    return str(label) if isinstance(label, int) and not isinstance(label, bool) else label
+
+
+class Transformer(Section):
+    """A sequence classifier as the hub lays it out, in a step of its own (docs/decisions/0027)."""
+
+    path: str = Field(
+        description="the directory with config.json, model.safetensors and tokenizer.json, relative to the "
+        "recipe"
+    )
+    sha256: str | None = Field(
+        None,
+        pattern=r"^[0-9a-f]{64}$",
+        description="of the model: `sha256sum` of the lines of `sha256sum` of its files, by name; others are "
+        "refused",
+    )
+    label: Annotated[str | None, BeforeValidator(_spelled)] = Field(
+        None, description="the output that is the score, by name or number [default: the only one]"
+    )
+    output: Literal["probability", "logit"] = Field(
+        "probability", description="the score of a model with one output is its value in any case"
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="auto: a GPU where there is one; scores that are stored are not computed again"
+    )
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="scores are rounded to 4 decimals with float32, to 2 with bfloat16"
+    )
+    max_tokens: int = Field(
+        512, ge=8, le=131_072, description="of a text or window: the rest is not looked at"
     )
 
 
@@ -139,6 +175,7 @@ class Score(Section):
         None, description="how much more a text is like a target than like the rest"
     )
     perplexity: Perplexity | None = Field(None, description="under an n-gram language model")
+    transformer: Transformer | None = Field(None, description="a sequence classifier of the hub")
     hook: str | None = Field(None, description="a function of columns, as for measures: hooks.py:name")
     plugin: str | None = Field(None, description="a kind of score of an installed package")
     options: dict[str, Any] = Field({}, description="for the `plugin`; `path` and `sha256` of its model")

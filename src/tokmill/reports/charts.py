@@ -188,8 +188,15 @@ def bullet(built: float, wanted: float, top: float, width: int = 220) -> str:
     )
 
 
-def histogram(name: str, title: str, unit: str, series: Sequence[tuple[str, list[Json]]]) -> str:
-    """Bars on a scale where each octave is as wide as the next. A second series is drawn inside the first."""
+def histogram(
+    name: str,
+    title: str,
+    unit: str,
+    series: Sequence[tuple[str, list[Json]]],
+    bounds: Sequence[tuple[float, str]] = (),
+) -> str:
+    """Bars of equal width: octaves of whole numbers, or equal steps of floats, on which `bounds` are lines.
+    A second series is drawn inside the first."""
     bars = sorted({(row["from"], row["below"]) for _, rows in series for row in rows})
     if not bars:
         return ""
@@ -210,7 +217,7 @@ def histogram(name: str, title: str, unit: str, series: Sequence[tuple[str, list
                 continue
             x = left + (place[row["from"], row["below"]] + inset) * slot
             tall = max(row["docs"] * scale, 1)
-            tip = f"{row['from']:,} to {row['below'] - 1:,} {unit}: {row['docs']:,} documents ({label})"
+            tip = f"{_between(row, unit)}: {row['docs']:,} documents ({label})"
             marks.append(
                 f'<rect class="mark s{number}" x="{at(x)}" y="{at(top + plot_h - tall)}" '
                 f'width="{at(slot * (1 - 2 * inset))}" height="{at(tall)}" data-tip="{shown(tip)}"/>'
@@ -218,14 +225,56 @@ def histogram(name: str, title: str, unit: str, series: Sequence[tuple[str, list
     step = max(1, -(-len(bars) // 14))
     for number, (low, _) in enumerate(bars):
         if number % step == 0:
-            marks.append(_text("axis", left + number * slot, height - 30, brief(low), "start"))
+            label = short(low) if isinstance(low, float) else brief(low)
+            marks.append(_text("axis", left + number * slot, height - 30, label, "start"))
+    low, step = bars[0][0], bars[0][1] - bars[0][0]
+    for value, label in bounds:
+        x = left + min(max((value - low) / step, 0), len(bars)) * slot
+        marks.append(f'<line class="bound-line" x1="{at(x)}" x2="{at(x)}" y1="{top}" y2="{top + plot_h}"/>')
+        side = "end" if x > WIDTH - 160 else "start"
+        marks.append(_text("label", x + (-6 if side == "end" else 6), top + 11, label, side))
     marks.append(_text("axis", WIDTH - 8, height - 8, f"{unit} per document", "end"))
     total = sum(row["docs"] for row in series[0][1])
     described = (
         f"{total:,} documents in {len(bars)} bars from {bars[0][0]:,} to {bars[-1][1]:,} {unit}; the highest "
         f"bar has {highest:,}"
     )
+    described += "".join(f"; a line at {label}" for _, label in bounds)
     return svg(name, title, described, height, marks)
+
+
+def _between(row: Json, unit: str) -> str:
+    if isinstance(row["from"], float):
+        return f"{unit} {short(row['from'])} to {short(row['below'])}"
+    return f"{row['from']:,} to {row['below'] - 1:,} {unit}"
+
+
+def short(value: float) -> str:
+    """An edge of a bar, which is a round number: without the zeros behind it."""
+    return f"{value:.10g}"
+
+
+def spread(bars: Sequence[int], kept: Sequence[int], bounds: Sequence[float], width: int = 240) -> str:
+    """A histogram inside a table; `bounds` are places on it, from 0 to 1."""
+    high = 34
+    highest, slot = max([*bars, 1]), width / len(bars)
+    marks = []
+    for number, docs in enumerate(bars):
+        for kind, amount in (("s0", docs), ("s1", kept[number])):
+            if amount:
+                tall = max(amount / highest * high, 1.0)
+                marks.append(
+                    f'<rect class="mark {kind}" x="{at(number * slot)}" y="{at(high - tall)}" '
+                    f'width="{at(max(slot - 0.6, 0.6))}" height="{at(tall)}"/>'
+                )
+    marks += [
+        f'<line class="bound-line" x1="{at(place * width)}" x2="{at(place * width)}" y1="0" y2="{high}"/>'
+        for place in bounds
+    ]
+    return (
+        f'<svg class="bar" viewBox="0 0 {width} {high}" width="{width}" height="{high}" aria-hidden="true">'
+        f"{''.join(marks)}</svg>"
+    )
 
 
 def _rounded_up(value: int) -> int:

@@ -4,6 +4,7 @@
     contents ──── what the builds hold: shares, mixture as it was built              │
     drops.py ──── who left and why, clusters, which source repeats which             ├─ gather_facts
     edits.py ──── what was redacted, what benchmarks have in common with documents   │
+    scores.py ─── how scores are spread, and the bounds on them                      │
     tally.py ──── shares of what was encoded, fertility, lengths                     │
     flow.py ───── Sankey diagrams, documents to look up                              ┘
 
@@ -28,6 +29,7 @@ from tokmill.reports.drops import describe_clusters, describe_drops, describe_du
 from tokmill.reports.edits import describe_decontamination, describe_earlier, describe_redactions
 from tokmill.reports.flow import flow_of_documents, flow_of_tokens, list_outcomes
 from tokmill.reports.idleness import describe_idleness
+from tokmill.reports.scores import describe_scores
 from tokmill.reports.tally import Tally, rank_shares, tally_chars, tally_tokens, word_column
 from tokmill.stages.build.contents import Contents, Held, load_contents
 from tokmill.stages.warnings import told_by_run
@@ -75,6 +77,7 @@ def gather_facts(directory: str | Path) -> Json:
         "redactions": describe_redactions(found, contents),
         "decontamination": describe_decontamination(found, contents),
         "earlier": describe_earlier(found),
+        "scores": describe_scores(found),
         "lengths": {"chars": tally_chars(found), "tokens": tally.tokens_histogram if tally else None},
         "shares": tally.shares if tally else None,
         "tokenizer": describe_tokenizer(found),
@@ -389,7 +392,8 @@ def describe_pace(found: Found) -> list[Json]:
     """Steps of a kind work side by side: the longest is the time of all, or nearly, for each counts its time
     from when it was begun. Ingest and clean are one pass over the text."""
     rows = []
-    for kinds in (("ingest", "clean"), *((kind,) for kind in KINDS[2:])):
+    others = [(kind,) for kind in KINDS if kind not in ("ingest", "clean")]
+    for kinds in (("ingest", "clean"), *others):
         groups = [list(found.of_kind(kind).values()) for kind in kinds]
         groups = [group for group in groups if group]
         if not groups:

@@ -28,6 +28,7 @@ from tokmill.errors import plural
 from tokmill.reports.charts import Section, brief, percent, prose, safe_json, shown, visible
 from tokmill.reports.facts import gather_facts
 from tokmill.reports.section_documents import clusters_section, drops_section, flow_section, lengths_section
+from tokmill.reports.section_scores import scores_section
 from tokmill.reports.section_tokens import (
     chain_section,
     mixture_section,
@@ -88,6 +89,7 @@ _SECTIONS = (
     drops_section,
     clusters_section,
     lengths_section,
+    scores_section,
     shares_section,
     mixture_section,
     packing_section,
@@ -98,7 +100,8 @@ _SECTIONS = (
 
 
 def render_page(facts: Json) -> str:
-    sections = [make(facts) for make in _SECTIONS]
+    # a run without scores has no section of them
+    sections = [make(facts) for make in _SECTIONS if make is not scores_section or facts["scores"]]
     lookup = make_lookup(facts["documents"])
     search = _search(len(lookup["rows"]), facts["documents"]["documents"])
     data = f'<script type="application/json" id="documents">{safe_json(lookup)}</script>'

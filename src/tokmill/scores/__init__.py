@@ -15,6 +15,7 @@ record of an installed package, `[project.entry-points."tokmill.scores"]`.
 What holds for every kind:
 
 - `score` is a function of the text alone: not of the other rows, of their number or of what was asked before.
+  (Not quite so for a kind that `is_stored`.)
   Equal bytes give equal bits, in any batch, process and thread, on ARM and x86: sums are of whole numbers, or
   of floats in the order of the text. Whoever caches does it by the bytes of what it caches.
 - Whole columns: Arrow's buffers in, one NumPy array out. No Python object for each document.
@@ -47,6 +48,7 @@ _OURS = {
     "importance": "tokmill.scores.importance:IMPORTANCE",
     "linear": "tokmill.scores.linear:LINEAR",
     "perplexity": "tokmill.scores.perplexity:PERPLEXITY",
+    "transformer": "tokmill.scores.transformer:TRANSFORMER",
 }
 
 Numbers = NDArray[np.float64] | NDArray[np.int64]
@@ -84,6 +86,14 @@ class ScoreKind(Generic[Options]):
     # Keys of the section that name a file of the model, relative to the recipe: `path` has its pin in
     # `sha256`, another key in `<key>_sha256`.
     files: tuple[str, ...] = ("path",)
+
+    # Where `path` is a directory: the names of the files in it that the model is, sorted. They are in the
+    # options as `names`, and `sha256` is the digest of them all.
+    list_files: Callable[[Path], list[str]] | None = None
+
+    # The floats of such a model hang on the machine. They are computed in a step of their own, over texts as
+    # normalized, and stored; its scorer also has `describe`, which says on what it computes.
+    is_stored: bool = False
 
 
 def find_kind(key: str) -> ScoreKind:

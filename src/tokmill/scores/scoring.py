@@ -3,6 +3,8 @@
     texts ─┬─ windows ─ scorer ─ mean, max, min, share above ─> score.edu
            └─ scorer ────────────────────────────────────────> score.math
 
+Scores that are stored (`ScoreKind.is_stored`) are computed by the same code, in a step before this pass.
+
 A scorer is opened once in a process, and known by the digests of its files: a file that is another by then is
 refused. Of a hook this knows only its name: it is asked where measures of hooks are.
 """
@@ -17,6 +19,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.plugins import Plugin
 from tokmill.errors import InputChanged, InputError
 from tokmill.kernels.wordwindows import Aggregate, aggregate, cut_windows
@@ -50,11 +53,19 @@ class ScorePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def column(self) -> str:
         return SCORE + self.name
 
+    @property
+    def is_stored(self) -> bool:
+        return self.kind != HOOK and find_kind(self.kind).is_stored
+
 
 def score_columns(texts: Any, plans: Iterable[ScorePlan], files: Mapping[str, Path]) -> dict[str, Numbers]:
-    """A column of each score that is no hook's. `files`: where the models are, by sha256."""
+    """A column of each score that is no hook's, and not stored. `files`: where the models are, by sha256."""
     column = string_column(texts)
-    return {plan.column: score_texts(column, plan, files) for plan in plans if plan.kind != HOOK}
+    return {
+        plan.column: score_texts(column, plan, files)
+        for plan in plans
+        if plan.kind != HOOK and not plan.is_stored
+    }
 
 
 def score_texts(texts: StringColumn, plan: ScorePlan, files: Mapping[str, Path]) -> Numbers:
@@ -81,6 +92,12 @@ def open_scorer(plan: ScorePlan, files: Mapping[str, Path]) -> Scorer:
                 _OPEN.pop(next(iter(_OPEN)))
             _OPEN[key] = kind.open(msgspec.convert(plan.options, kind.options), paths)
         return _OPEN[key]
+
+
+def describe_scorer(plan: ScorePlan, files: Mapping[str, Path]) -> Json:
+    """Of a kind that is stored: on what it computes."""
+    told: Json = open_scorer(plan, files).describe()  # type: ignore[attr-defined]
+    return told
 
 
 _OPEN: dict[Any, Scorer] = {}

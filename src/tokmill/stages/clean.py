@@ -62,7 +62,7 @@ _LOG = logging.getLogger("tokmill.clean")
 
 EXAMPLES_PER_REASON = 3
 _EXAMPLE_CHARS = 2000
-_DOCUMENTS, _LIST, _MODEL = "documents", "url list", "score model"
+_DOCUMENTS, _LIST, _MODEL, _STORED = "documents", "url list", "score model", "stored scores"
 
 
 @dataclass(frozen=True)
@@ -96,10 +96,13 @@ def shard_task(task: Task[CleanOptions], directory: Path, documents: FileEntry) 
 
 def conduct(step: Step[CleanOptions, CleanExtra], upstream: Mapping[str, Artifact]) -> Conduct:
     ingested = upstream[f"ingest/{step.options.source}"]
+    inferred = upstream.get(f"inference/{step.options.source}")
     task = _task_with_models(step, upstream)
     entries = ingested.manifest.entries(_DOCUMENTS)
     _tell_what_is_off(step.options)
-    receipts = yield [shard_task(task, ingested.directory, entry) for entry in entries]
+    receipts = yield [
+        _with_scores(shard_task(task, ingested.directory, entry), inferred) for entry in entries
+    ]
     counts = add_counts(NO_DOCUMENTS, sum_counts(receipts))
     _check_nul(step, counts)
     check_loss(step, counts)
@@ -119,6 +122,15 @@ def _task_with_models(
         scores, models = with_models(options.scores, upstream)
         options, lists = replace(options, scores=scores), (*lists, *model_inputs(models))
     return cleaning_task(options, step.directory, lists)
+
+
+def _with_scores(task: Task[CleanOptions], inferred: Artifact | None) -> Task[CleanOptions]:
+    """With the scores of its shard that are stored, where there are some."""
+    if inferred is None:
+        return task
+    path = f"scores-{task.key}.parquet"
+    (entry,) = (one for one in inferred.manifest.files if one.path == path)
+    return replace(task, inputs=[*task.inputs, table_input(_STORED, inferred.directory, entry)])
 
 
 def _tell_what_is_off(options: CleanOptions) -> None:
@@ -151,7 +163,7 @@ def perform_clean(task: Task[CleanOptions]) -> Made:
 
 
 def clean_table(task: Task[CleanOptions], documents: Any) -> Made:
-    found = examine(documents, task.options, _blocklist(task), _models(task))
+    found = examine(documents, task.options, _blocklist(task), model_paths(task), _stored_scores(task))
     kept = np.ones(documents.num_rows, np.bool_)
     kept[found.faults.rows] = False
     files = _write(task, documents, found, kept)
@@ -180,8 +192,17 @@ def clean_table(task: Task[CleanOptions], documents: Any) -> Made:
     return Made(files, counts)
 
 
-def _models(task: Task[CleanOptions]) -> dict[str, Path]:
+def model_paths(task: Task[Any]) -> dict[str, Path]:
+    """Of the files of scores that are inputs of the task, by sha256."""
     return {item.content_sha256: Path(item.path) for item in task.inputs if item.role == _MODEL}
+
+
+def _stored_scores(task: Task[CleanOptions]) -> dict[str, Any]:
+    names = [plan.column for plan in task.options.scores or () if plan.is_stored]
+    if not names:
+        return {}
+    table = task.load(_STORED, names)
+    return {name: table.column(name) for name in names}
 
 
 def _blocklist(task: Task[CleanOptions]) -> Blocklist | None:

@@ -64,12 +64,13 @@ from tokmill.formats import plugin_of
 from tokmill.pipeline.references import open_references
 from tokmill.pipeline.run import Asked, run_steps
 from tokmill.pipeline.run_manifest import REVIEW
-from tokmill.pipeline.scores import model_files
+from tokmill.pipeline.scores import model_files, stored_model_files
 from tokmill.pipeline.training import labels_file
 from tokmill.recipe import CleanLimits, Dedup, Hub
 from tokmill.recipe.file import parse_recorded
 from tokmill.stages.clean import CleanExtra, model_inputs
 from tokmill.stages.dedup.method import DedupExtra, EarlierCorpus
+from tokmill.stages.inference import InferenceExtra
 from tokmill.stages.ingest.shards import IngestExtra, IngestOptions
 from tokmill.stages.ingest.stage import INPUT_STATS
 from tokmill.stages.registry import STAGES
@@ -141,6 +142,9 @@ def steps_of_run(
             extra = CleanExtra(Decimal(1), CleanLimits(warn_source_loss=Decimal(1)), models)
         elif manifest.kind == "score":
             extra = ScoreExtra(labels_file(learning[options.name], base))
+        elif manifest.kind == "inference":
+            stored = stored_model_files(scores, base) if options.source in sources else {}
+            extra = InferenceExtra(model_inputs(stored))
         elif manifest.kind == "dedup":
             extra = DedupExtra(
                 _benchmarks(recipe, manifest, base), earlier=_references(recipe, manifest, base, out)

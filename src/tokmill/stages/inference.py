@@ -1,0 +1,103 @@
+"""Scores that are computed once and stored: those of models whose floats hang on the machine.
+
+    documents-<shard> ─ text, normalized ─ windows ─ scorer ─> scores-<shard>: doc_id, score.edu
+                                                               null where the text is blank
+
+A step between reading and cleaning, of each source. Cleaning takes the stored columns as measures; rules and
+every later step hang on the artifact alone, so moving a threshold computes nothing. A shard that has its
+receipt is not computed again, on whatever machine the run is resumed. On what each shard was computed, its
+receipt says: the device, the precision and the versions of the libraries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tokmill.artifacts.manifest import NO_DOCUMENTS, Json, add_counts, sum_counts
+from tokmill.artifacts.step import (
+    Artifact,
+    Conduct,
+    Input,
+    Made,
+    Outcome,
+    Stage,
+    Step,
+    Task,
+    TaskFunction,
+    TaskOptions,
+    shard_key,
+    table_input,
+    write_shard_table,
+)
+from tokmill.clean.edits import NormalizeOptions, normalize_texts
+from tokmill.kernels import hashing
+from tokmill.schema import one_piece, string_column
+from tokmill.scores.scoring import ScorePlan, describe_scorer, score_texts
+from tokmill.stages.clean import model_paths
+
+KIND, TABLE = "inference", "scores"
+_DOCUMENTS = "documents"
+
+
+class InferenceOptions(TaskOptions, frozen=True):
+    """All that can change a bit of the scores of one source, but for what computes them."""
+
+    source: str
+    normalize: NormalizeOptions
+    scores: tuple[ScorePlan, ...]
+    version: int = 1
+
+
+@dataclass(frozen=True)
+class InferenceExtra:
+    models: tuple[Input, ...]
+
+
+def conduct(step: Step[InferenceOptions, InferenceExtra], upstream: Mapping[str, Artifact]) -> Conduct:
+    (ingested,) = upstream.values()
+    receipts = yield [
+        Task(
+            function=KIND,
+            key=shard_key(entry),
+            options=step.options,
+            inputs=[table_input(_DOCUMENTS, ingested.directory, entry), *step.extra.models],
+            directory=str(step.directory),
+        )
+        for entry in ingested.manifest.entries(_DOCUMENTS)
+    ]
+    computed: dict[str, list[Json]] = {}
+    for receipt in receipts:
+        for name, told in receipt.facts["computed"].items():
+            known = computed.setdefault(name, [])
+            known += [told] if told not in known else []  # a run may be resumed on another machine
+    return Outcome(receipts, add_counts(NO_DOCUMENTS, sum_counts(receipts)), {"computed": computed})
+
+
+def perform_inference(task: Task[InferenceOptions]) -> Made:
+    documents = task.load(_DOCUMENTS, ["doc_id", "text"])
+    texts = normalize_texts(one_piece(documents.column("text")), task.options.normalize).texts
+    rows = np.flatnonzero(~hashing.blank_rows(*string_column(texts)[:2]))
+    is_blank = np.ones(documents.num_rows, np.bool_)
+    is_blank[rows] = False
+    some = string_column(texts.take(pa.array(rows)))
+    files = model_paths(task)
+    columns: dict[str, Any] = {"doc_id": one_piece(documents.column("doc_id"))}
+    computed: Json = {}
+    for plan in task.options.scores:
+        values = np.zeros(documents.num_rows)
+        values[rows] = score_texts(some, plan, files)
+        columns[plan.column] = pa.array(values, mask=is_blank)
+        if len(rows):
+            computed[plan.name] = describe_scorer(plan, files)
+    path = f"{TABLE}-{task.key}.parquet"
+    entry = write_shard_table(task.directory, path, TABLE, pa.table(columns))
+    counts = {"in": documents.num_rows, "kept": documents.num_rows, "dropped": {}, "quarantined": {}}
+    return Made([entry], counts, {"computed": computed})
+
+
+STAGE = Stage(KIND, InferenceOptions, conduct, {KIND: TaskFunction(InferenceOptions, perform_inference)})
