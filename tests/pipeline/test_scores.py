@@ -211,8 +211,7 @@ def test_a_model_that_cannot_be_used_stops_a_run_before_anything_is_written(
         (
             [{"name": "x"}],
             [],
-            "needs one of `fasttext`, `linear`, `train`, `importance`, `perplexity`, `transformer`, "
-            "`hook`, `plugin`",
+            "needs one of `fasttext`, `linear`, `train`, `importance`, `perplexity`, `transformer`, `hook`",
         ),
         ([{"name": "x", "hook": "a.py:f", **EDU}], [], "needs one of"),
         ([EDU | {"windows": {"words": 10, "aggregate": "share_above"}}], [], "bound: is required"),

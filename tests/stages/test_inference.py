@@ -196,3 +196,21 @@ def test_verify_why_report_and_forget_know_the_step(tmp_path: Path, model: Path)
     lines = [line for path in sorted(out.glob("texts/out/**/*.jsonl*")) for line in load_lines(path)]
     assert lines
     assert all(line["doc_id"] != doc_id for line in lines)
+
+
+def test_a_score_that_is_stored_and_one_that_learns_stand_side_by_side(tmp_path: Path, model: Path) -> None:
+    scores = [
+        {"name": "edu", "transformer": {"path": "model", "device": "cpu"}},
+        {"name": "good", "train": {"positive": [{"source": "problems"}], "negative": [{"source": "notes"}]}},
+    ]
+    runs = [
+        mill.run(corpus(tmp_path / str(workers), model, scores=scores), workers=workers).out
+        for workers in (1, 3)
+    ]
+    assert digest_of(runs[0]) == digest_of(runs[1])
+    rows = rows_of(runs[0], "problems") + rows_of(runs[0], "notes")
+    assert all(measures["score.edu"] == stored["score.edu"] for _, _, stored, measures, _ in rows)
+    goods = [measures["score.good"] for *_, measures, _ in rows]
+    of_problems = len(rows_of(runs[0], "problems"))
+    assert min(goods[:of_problems]) > max(goods[of_problems:])  # numbers and prose are told apart
+    assert not mill.verify(runs[0]).problems

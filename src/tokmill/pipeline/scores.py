@@ -83,7 +83,10 @@ def check_score(score: Score, base: Path) -> None:
 
 
 def is_stored(score: Score) -> bool:
-    return score.hook is None and find_kind(score.plugin or score.kind).is_stored
+    """Is it computed in a step of its own? Hooks and models of the run are not."""
+    if score.hook is not None or score.train is not None:
+        return False
+    return find_kind(score.plugin or score.kind).is_stored
 
 
 def has_stored_scores(recipe: Recipe) -> bool:
