@@ -49,13 +49,15 @@ import traceback
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from tokmill.errors import InputChanged, InputError, RecipeError, TokmillError
 
 Kind = Literal["readers", "measures", "transforms", "formats", "tokenizers", "scores"]
+
+Record = TypeVar("Record")
 
 _RECORDS = ("formats", "scores")  # kinds whose plugins are records, not functions
 
@@ -133,6 +135,16 @@ class Plugin(msgspec.Struct, frozen=True):
                 next="name a function",
             )
         return found
+
+    def load_record(self, of: type[Record]) -> Record:
+        """Of kinds whose plugins are records."""
+        record = self.load()
+        if not isinstance(record, of):
+            raise self.fault(
+                f"is a {type(record).__name__}, not a {of.__module__}.{of.__name__}",
+                "name the record, not its class or a function of it",
+            )
+        return record
 
     @contextlib.contextmanager
     def blamed(self) -> Iterator[None]:
@@ -225,6 +237,13 @@ class Column(list[Any]):
         if name.startswith("__") or name == "arrow":
             raise AttributeError(name)
         return getattr(self.arrow, name)
+
+
+@functools.cache
+def own_record(target: str) -> Any:
+    """A record of ours, `module:NAME`, imported when it is first asked for."""
+    module, _, name = target.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def is_hook(name: str) -> bool:

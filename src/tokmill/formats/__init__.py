@@ -18,7 +18,6 @@ are asked for: a recipe that is only read, and `import tokmill.loader`, load non
 
 from __future__ import annotations
 
-import functools
 import importlib
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
-from tokmill.artifacts.plugins import Plugin, find_plugin, installed, installed_digest, is_hook
+from tokmill.artifacts.plugins import Plugin, find_plugin, installed, installed_digest, is_hook, own_record
 from tokmill.errors import InputError, MissingExtra
 
 if TYPE_CHECKING:
@@ -193,7 +192,7 @@ def find_format(name: str, plugin: Plugin | None = None) -> Format:
     """The record of this name, and what it needs is there. `plugin`:
     what a build says of it, if it is none of ours."""
     if name in _OURS:
-        return require_packages(_ours(_OURS[name]))
+        return require_packages(own_record(_OURS[name]))
     if plugin is None and name in installed("formats"):
         plugin = Plugin("formats", name, installed_digest("formats", name))
     if plugin is None:
@@ -202,7 +201,7 @@ def find_format(name: str, plugin: Plugin | None = None) -> Format:
             where="format",
             next=f"one of {', '.join(format_names())}; a package may bring others",
         )
-    return require_packages(_theirs(plugin))
+    return require_packages(plugin.load_record(Format))
 
 
 def resolve_format(name: str, base: Path, where: str) -> tuple[Format, Plugin | None]:
@@ -249,28 +248,11 @@ def format_names(shape: Shape | None = None) -> list[str]:
 
 def all_formats() -> Iterator[Format]:
     """Those that can be read too, one by one as they are loaded."""
-    yield from map(_ours, _OURS.values())
+    yield from map(own_record, _OURS.values())
     yield from (find_format(name) for name in installed("formats") if name not in _OURS)
-    yield _ours(_BARE)
+    yield own_record(_BARE)
 
 
 def recognize(directory: Path) -> Format | None:
     """The format of a directory."""
     return next((one for one in all_formats() if one.recognizes(directory)), None)
-
-
-@functools.cache
-def _ours(target: str) -> Format:
-    module, _, attribute = target.partition(":")
-    record: Format = getattr(importlib.import_module(module), attribute)
-    return record
-
-
-def _theirs(plugin: Plugin) -> Format:
-    record = plugin.load()
-    if not isinstance(record, Format):
-        raise plugin.fault(
-            f"is a {type(record).__name__}, not a tokmill.formats.Format",
-            "name the record, not its class or writer",
-        )
-    return record

@@ -27,8 +27,6 @@ What holds for every kind:
 
 from __future__ import annotations
 
-import functools
-import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import TypeVar
 
-from tokmill.artifacts.plugins import Plugin, installed, installed_digest
+from tokmill.artifacts.plugins import Plugin, installed, installed_digest, own_record
 from tokmill.errors import RecipeError
 from tokmill.schema import StringColumn
 
@@ -99,9 +97,10 @@ class ScoreKind(Generic[Options]):
 def find_kind(key: str) -> ScoreKind:
     """The record of this key."""
     if key in _OURS:
-        return _ours(_OURS[key])
+        kind: ScoreKind = own_record(_OURS[key])
+        return kind
     if key in installed("scores"):
-        return _theirs(Plugin("scores", key, installed_digest("scores", key)))
+        return Plugin("scores", key, installed_digest("scores", key)).load_record(ScoreKind)
     raise RecipeError(
         f"there is no kind of score {key!r}",
         where="scores",
@@ -112,20 +111,3 @@ def find_kind(key: str) -> ScoreKind:
 def kind_keys() -> list[str]:
     """Of all kinds that a recipe may ask for."""
     return sorted({*_OURS, *installed("scores")})
-
-
-@functools.cache
-def _ours(target: str) -> ScoreKind:
-    module, _, attribute = target.partition(":")
-    record: ScoreKind = getattr(importlib.import_module(module), attribute)
-    return record
-
-
-def _theirs(plugin: Plugin) -> ScoreKind:
-    record = plugin.load()
-    if not isinstance(record, ScoreKind):
-        raise plugin.fault(
-            f"is a {type(record).__name__}, not a tokmill.scores.ScoreKind",
-            "name the record, not its class or function",
-        )
-    return record
