@@ -16,6 +16,7 @@ NAMES = (
     "three-domains",
     "three-domains-wikipedia",
     "web-mixture",
+    "web-mixture-scored",
 )
 
 # A tokenizer that every machine has, for a recipe whose file of ranks this one lacks.

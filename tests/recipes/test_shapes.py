@@ -6,6 +6,7 @@ import json
 import os
 import re
 import struct
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +96,35 @@ def test_web_mixture_logs_what_was_streamed_and_what_was_filtered(milled: Milled
     twice = artifacts["dedup"].manifest.counts["dropped"]
     assert twice["exact_dup"] == 9  # four within fineweb, five of slimpajama
     assert twice["window_dup"] >= 5  # c4 and fineweb, with a sentence or a tail of their own
+
+
+def test_web_mixture_scored_builds_what_stands_high_twice_and_what_stands_low_never(milled: Milled) -> None:
+    """Ranks counted from the measures, places from the turns of the mixture."""
+    out = milled("web-mixture-scored").out
+    ranks: dict[str, float] = {}
+    for source in ("fineweb", "wikipedia", "c4", "slimpajama", "code"):
+        scores = {}
+        for path in sorted((out / "ingest" / source).glob("documents-*.parquet")):
+            measures, marks = (
+                pq.read_table(out / "clean" / source / path.name.replace("documents", table))
+                for table in ("measures", "marks")
+            )
+            rows = zip(
+                pq.read_table(path, columns=["doc_id"]).column("doc_id").to_pylist(),
+                measures.column("score.encyclopedic").to_pylist(),
+                marks.column("kept").to_pylist(),
+                strict=True,
+            )
+            scores |= {(source, doc_id): score for doc_id, score, kept in rows if kept}
+        for (_, doc_id), score in scores.items():
+            ranks[doc_id] = 100 * sum(other < score for other in scores.values()) / len(scores)
+    turns = pq.read_table(next((out / "mixture").glob("turns-train-*.parquet"))).column("doc_id").to_pylist()
+    built = Counter(turns)
+    assert {count for doc_id, count in built.items() if 30 <= ranks[doc_id] < 90} == {1}
+    assert {count for doc_id, count in built.items() if ranks[doc_id] >= 90} >= {2}
+    assert not [doc_id for doc_id in built if ranks[doc_id] < 30]
+    assert max(built.values()) == 2
+    assert len(built) > 100
 
 
 STAGE_A = {

@@ -20,8 +20,10 @@ from trained import encode
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 
 # What 2 MB cannot be enough for. All else is equal.
+_LEARNT = {"tokenizer.train.vocab_size", "tokenizer.train.sample_megabytes", "mixture.tokens"}
 SIZES: dict[str, set[str]] = {
-    "web-mixture": {"tokenizer.train.vocab_size", "tokenizer.train.sample_megabytes", "mixture.tokens"},
+    "web-mixture": _LEARNT,
+    "web-mixture-scored": _LEARNT,
     "healing": {"mixture.tokens"},
 }
 
@@ -96,6 +98,16 @@ def test_the_wikipedia_variant_of_three_domains_differs_in_its_prose_and_in_its_
         assert ours.sources[:3] == other.sources[:3]
         assert (ours.sources[3].name, other.sources[3].name) == ("wikitext", "wikipedia")
         assert ours.sources[3].domain == other.sources[3].domain == "prose"
+
+
+def test_the_scored_variant_of_web_mixture_differs_in_its_score_and_who_is_repeated() -> None:
+    for offline in (False, True):
+        ours, other = (load(name, offline=offline) for name in ("web-mixture", "web-mixture-scored"))
+        assert {".".join(key.split(".")[:2]) for key in different(ours, other)} == {
+            "name",
+            "scores",
+            "mixture.repeat",
+        }
 
 
 @pytest.mark.skipif(not R50K.exists(), reason="needs ../shared/data")
