@@ -86,14 +86,12 @@ LATE = {
 # Modules that load others by name when they are first asked for.
 BY_NAME = {
     "": "names of the public face",
-    "artifacts.plugins": "what the files of a hook import, as they have it",
+    "artifacts.plugins": "what the files of a hook import, as they have it; our own formats and kinds of scores",
     "clean.parsing": "the grammar of a language, of the extra `code`",
     "engines.forking": "what a server is asked to load, and the worker that it becomes",
     "engines.orders": "the task function an order names",
     "loader": "names of its public face",
     "recipe": "likewise",
-    "formats": "our own formats",
-    "scores": "our own kinds of scores",
     "cli": "verbs of the command line",
     "cli.console": "what tasks need, before workers are forked",
     "kernels.warm": "the kernels of its own folder, all or those of some modules",
