@@ -86,7 +86,7 @@ LATE = {
 # Modules that load others by name when they are first asked for.
 BY_NAME = {
     "": "names of the public face",
-    "artifacts.plugins": "what the files of a hook import, as they have it; our own formats and kinds of scores",
+    "artifacts.plugins": "what the files of a hook import; our own formats and kinds of scores",
     "clean.parsing": "the grammar of a language, of the extra `code`",
     "engines.forking": "what a server is asked to load, and the worker that it becomes",
     "engines.orders": "the task function an order names",
