@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import io
 import json
+import subprocess
 import sys
 import unicodedata
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -306,3 +308,37 @@ def test_the_reference_alone_takes_a_column_too(tiny):
     texts = ["a", "", "the cat"]
     found = encode_column(column(texts), None, tiny.encode)
     assert found.ids.tolist() == tiny.encode(texts).ids.tolist()
+
+
+NEW_WORDS = """
+import random, sys
+from pathlib import Path
+import psutil, pyarrow as pa
+from tokmill.tokenizers import fast
+from tokmill.tokenizers.load import load_tokenizer
+
+fast.MAX_GROWTH, fast.LEAST_TEXT = 40 << 20, 2 << 20
+tokenizer, draw = load_tokenizer(Path(sys.argv[1])), random.Random(1)
+letters, peak, first = "abcdefghijklmnopqrstuvwxyz", 0, None
+for _ in range(12):
+    words = ["".join(draw.choices(letters, k=8)) for _ in range(300_000)]
+    texts = [" ".join(words[at : at + 1000]) for at in range(0, len(words), 1000)]
+    found = tokenizer.encode_column(pa.array(texts, pa.large_string()))
+    assert found.lengths[:3].tolist() == tokenizer.encode(texts[:3]).lengths.tolist()
+    assert found.ids[: found.lengths[:3].sum()].tolist() == tokenizer.encode(texts[:3]).ids.tolist()
+    del words, texts, found
+    now = psutil.Process().memory_info().rss >> 20
+    first = now if first is None else first
+    peak = max(peak, now)
+print(peak - first)
+"""
+
+
+def test_memory_does_not_grow_with_the_words_that_were_seen(tiny_files: Path) -> None:
+    """32 MB of words that are all new: gigatoken remembers each of them, in 90 bytes."""
+    path = str(tiny_files / "tokenizer.json")
+    done = subprocess.run(
+        [sys.executable, "-c", NEW_WORDS, path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 160

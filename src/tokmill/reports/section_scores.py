@@ -59,7 +59,7 @@ def _spoken(told: Json) -> str:
     spelled = sorted({f"percentile {bound['bound']} {short(bound['threshold'])}" for bound in ranked})
     parts += [f"a rule: {shown(one)}" for one in spelled]
     outside = [
-        f"{told[key]:,} lie {side} the bars, and are counted in the {bar}"
+        f"{told[key]:,} {side} the bars, counted in the {bar}"
         for key, side, bar in (("below", "below", "first"), ("above", "above", "last"))
         if told[key]
     ]

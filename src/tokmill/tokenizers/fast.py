@@ -41,6 +41,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
+import psutil
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -72,6 +73,11 @@ T = TypeVar("T")
 # A batch goes to gigatoken as an array of awkward, which takes 0.16 CPU seconds to load. One by one texts are
 # encoded at 100 MB/s instead of 120: 0.03 seconds more for so many bytes.
 _FEW_BYTES: Final = 16 << 20
+
+# gigatoken remembers every word that it has seen, in about 90 bytes, and forgets none: a worker that encodes
+# the web would hold more and more of them. When the process has grown by so much since the model was opened,
+# it is opened anew, which takes a quarter of a CPU second; and not before so many bytes of text.
+MAX_GROWTH, LEAST_TEXT = 256 << 20, 64 << 20
 
 
 # --- the fast path ---
@@ -233,7 +239,24 @@ class LibraryTokenizer(ABC):
         return encode_each(texts, self._encode_one)
 
     def encode_column(self, texts: Any) -> Encoded:
+        self._bound_memory(texts.nbytes)
         return encode_column(texts, self._fast, self.encode)
+
+    _encoded = 0  # bytes, since the model was opened
+    _opened_with = 0  # bytes of memory that the process had then
+
+    def _bound_memory(self, size: int) -> None:
+        if self._encoded >= LEAST_TEXT and _memory() - self._opened_with >= MAX_GROWTH:
+            self.__dict__.pop("_fast", None)
+            self.__dict__.pop("_fast_model", None)
+            self._encoded = 0
+        if not self._encoded:
+            self._opened_with = _memory()
+        self._encoded += size
+
+
+def _memory() -> int:
+    return int(psutil.Process().memory_info().rss)
 
 
 def replace_rows(encoded: Encoded, rows: NDArray[np.int64], others: Encoded) -> Encoded:
