@@ -8,12 +8,16 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import tokmill as mill
 from made_fasttext import write_model
 from mill import digest_of, small_corpus
+from tokmill.artifacts.step import Task, table_input, write_shard_table
 from tokmill.errors import TokmillError
+from tokmill.stages.build.scored import SCORES, SelectByScore, perform_select, times_of
 from written import load_manifest, load_table
 
 EDU = {"name": "edu", "fasttext": {"path": "edu.bin", "label": "good"}, "percentile": "corpus"}
@@ -176,3 +180,43 @@ def test_a_selection_of_more_than_there_is_takes_all(tmp_path: Path) -> None:
 def test_mistakes_are_told(mixture: dict[str, Any], told: str, tmp_path: Path) -> None:
     with pytest.raises(TokmillError, match=told):
         mill.run(mixed_corpus(tmp_path, mixture), workers=1)
+
+
+def test_two_selections_overlap_as_draws_by_weight_without_replacement_do(tmp_path: Path) -> None:
+    """Against Efraimidis and Spirakis' draw, u ** (1 / w), by NumPy's generator."""
+    documents, size = 2000, 500
+    draw = np.random.default_rng(7)
+    logs = draw.normal(0, 1.5, documents)
+    lengths = pa.table(
+        {
+            "row": np.arange(documents, dtype=np.int64),
+            "doc_id": [f"doc {number}" for number in range(documents)],
+            "tokens": np.ones(documents, np.int64),
+        }
+    )
+    entries = [
+        write_shard_table(str(tmp_path), "lengths.parquet", "lengths", lengths),
+        write_shard_table(str(tmp_path), "scores.parquet", SCORES, pa.table({"score.x": logs})),
+    ]
+    inputs = [table_input(entry.table, tmp_path, entry) for entry in entries]
+
+    def selected(seed: int) -> set[int]:
+        asked = SelectByScore("score.x", size, seed)
+        task = Task(function="mixture.select", key="s", options=asked, inputs=inputs, directory=str(tmp_path))
+        least = perform_select(task).facts["least"]
+        times = times_of(tmp_path / "lengths.parquet", tmp_path / "scores.parquet", asked, least)
+        return set(np.flatnonzero(times).tolist())
+
+    def drawn() -> set[int]:
+        keys = np.log(draw.random(documents)) / np.exp(logs)
+        return set(np.argsort(-keys)[:size].tolist())
+
+    ours = [selected(seed) for seed in range(24)]
+    theirs = [drawn() for _ in range(400)]
+    assert {len(one) for one in ours} == {size}
+    apart = np.array([len(a & b) for a, b in zip(theirs[::2], theirs[1::2], strict=True)])
+    pairs = np.array([len(a & b) for a, b in zip(ours[::2], ours[1::2], strict=True)])
+    assert abs(pairs.mean() - apart.mean()) < 4 * apart.std() / np.sqrt(len(pairs))
+    crossed = np.array([len(a & b) for a, b in zip(ours, theirs, strict=False)])
+    assert abs(crossed.mean() - apart.mean()) < 4 * apart.std() / np.sqrt(len(crossed))
+    assert apart.mean() > 1.5 * size * size / documents  # weights matter: chance would be 125
