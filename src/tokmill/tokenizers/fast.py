@@ -75,8 +75,8 @@ T = TypeVar("T")
 _FEW_BYTES: Final = 16 << 20
 
 # gigatoken remembers every word that it has seen, in about 90 bytes, and forgets none: a worker that encodes
-# the web would hold more and more of them. When the process has grown by so much since the model was opened,
-# it is opened anew, which takes a quarter of a CPU second; and not before so many bytes of text.
+# the web would hold more and more of them. When the process has grown by MAX_GROWTH since LEAST_TEXT bytes
+# were encoded, the model is opened anew, which takes a quarter of a CPU second.
 MAX_GROWTH, LEAST_TEXT = 256 << 20, 64 << 20
 
 
@@ -243,15 +243,17 @@ class LibraryTokenizer(ABC):
         return encode_column(texts, self._fast, self.encode)
 
     _encoded = 0  # bytes, since the model was opened
-    _opened_with = 0  # bytes of memory that the process had then
+    _memory_then: int | None = None  # that the process had when the first of them were encoded
 
     def _bound_memory(self, size: int) -> None:
-        if self._encoded >= LEAST_TEXT and _memory() - self._opened_with >= MAX_GROWTH:
-            self.__dict__.pop("_fast", None)
-            self.__dict__.pop("_fast_model", None)
-            self._encoded = 0
-        if not self._encoded:
-            self._opened_with = _memory()
+        if self._encoded >= LEAST_TEXT:
+            now = _memory()
+            if self._memory_then is None:
+                self._memory_then = now
+            elif now - self._memory_then >= MAX_GROWTH:
+                self.__dict__.pop("_fast", None)
+                self.__dict__.pop("_fast_model", None)
+                self._encoded, self._memory_then = 0, None
         self._encoded += size
 
 
