@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,19 @@ from tokmill.stages.registry import STAGES
 from written import load_lines, load_manifest, load_table
 
 LEAST = 0.2
+DRIVER = """
+import os, signal, sys
+import tokmill
+from tokmill.artifacts.progress import Silence
+
+class Dying(Silence):
+    def finish_task(self, name):
+        if name.startswith("inference/"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+if __name__ == "__main__":
+    tokmill.run(sys.argv[1], sys.argv[2], workers=1, progress=Dying())
+"""
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +156,26 @@ def test_a_run_that_was_cut_short_goes_on_from_what_is_stored(tmp_path: Path, ru
     again = mill.run(recipe, workers=1).out
     assert [(path.stat().st_ino, path.stat().st_mtime_ns) for path in files] == before
     assert digest_of(again) == digest_of(run)
+
+
+def test_a_run_that_is_killed_while_it_scores_keeps_what_is_stored(
+    tmp_path: Path, run: Path, model: Path
+) -> None:
+    recipe, out = corpus(tmp_path, model), tmp_path / "out"
+    killed = subprocess.run([sys.executable, "-c", DRIVER, str(recipe), str(out)], check=False)
+    assert killed.returncode == -9
+    assert not list(out.glob("inference/*/manifest.json"))
+    files = sorted(out.glob("inference/*/scores-*.parquet"))
+    before = [(path.stat().st_ino, path.stat().st_mtime_ns) for path in files]
+    assert before
+    mill.run(recipe, out, workers=1)
+    assert [(path.stat().st_ino, path.stat().st_mtime_ns) for path in files] == before
+    assert digest_of(out) == digest_of(run)
+
+
+def test_ray_gives_the_same_run(run: Path, tmp_path: Path, model: Path) -> None:
+    pytest.importorskip("ray")
+    assert digest_of(mill.run(corpus(tmp_path, model), engine="ray", workers=2).out) == digest_of(run)
 
 
 def test_another_model_computes_them_again(tmp_path: Path, model: Path) -> None:
