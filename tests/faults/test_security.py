@@ -83,9 +83,11 @@ def test_no_process_is_started_from_input() -> None:
 
 
 def test_no_remote_code_is_asked_for() -> None:
+    """It may be refused in so many words: without them transformers asks the user of a terminal."""
     for module, tree in modules():
         for node in ast.walk(tree):
-            assert not (isinstance(node, ast.keyword) and node.arg == "trust_remote_code"), module
+            if isinstance(node, ast.keyword) and node.arg == "trust_remote_code":
+                assert ast.unparse(node.value) == "False", module
 
 
 def test_yaml_is_read_without_python_tags(tmp_path: Path) -> None:
