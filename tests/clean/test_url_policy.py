@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import tokmill
 from cleaned import clean, fates_of, prose, rows_of, write_documents
 from mill import tokmill as run_tokmill
+from tokmill.errors import TokmillError
 from written import load_manifest
 
 
@@ -249,3 +251,23 @@ def test_a_recipe_without_these_keys_has_the_fingerprint_that_it_had() -> None:
     assert "robots" not in written
     assert "urls" not in written
     assert '"url"' not in written
+
+
+def test_a_takedown_lets_no_blocked_page_back_in(tmp_path: Path) -> None:
+    """The shard is cleaned anew without the document that goes, and by the same lists."""
+    place = lists(tmp_path)
+    records = [{"id": url, "text": prose(n), "url": url} for n, url in enumerate(PAGES)]
+    records.append({"id": "none", "text": prose(999)})
+    recipe = write_run(
+        place, records, urls={"block": {"lists": [str(place / "lists/adult")]}}, dedup={"exact": True}
+    )
+    out = tokmill.run(recipe, place / "out", workers=1).out
+    before = fates_of(out, "web")
+    assert "blocked_domain" in before.values()
+    tokmill.forget(out, doc_id=["none"], source="web", base=place, workers=1)
+    assert fates_of(out, "web") == {url: why for url, why in before.items() if url != "none"}
+    (place / "lists/adult/domains").write_text("notbad.com\n", "utf-8")
+    some = next(url for url, why in before.items() if why == "kept" and url != "none")
+    with pytest.raises(TokmillError, match=re.escape("adult/domains")):
+        tokmill.forget(out, doc_id=[some], source="web", base=place, workers=1)
+    assert some in fates_of(out, "web")

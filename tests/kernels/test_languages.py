@@ -18,7 +18,8 @@ from hard_texts import SENTENCES, WORDS
 from tokmill.clean.fasttext import load_language_model
 from tokmill.clean.language import _words, known_languages, model_files
 from tokmill.errors import InputError, MissingExtra
-from tokmill.kernels.languages import Classifier, _slot, likeliest_labels, word_memory
+from tokmill.kernels.fasttext_words import mix_key
+from tokmill.kernels.languages import _SLOT_BITS, Classifier, likeliest_labels, word_memory
 from tokmill.schema import string_column
 
 try:
@@ -175,7 +176,8 @@ def test_a_word_with_the_slot_and_the_first_bytes_of_another_is_not_taken_for_it
     a, b = (np.full(1, part, np.uint64) for part in np.frombuffer(beginning, np.uint64))
     rest = np.frombuffer("".join(endings).encode(), np.uint64)
     none = np.zeros(1, np.uint64)
-    same = np.flatnonzero(_slot((a, b, rest, none)) == _slot((a, b, none, none)))  # type: ignore[arg-type]
+    long, short = (mix_key(a, b, end, none) >> np.uint64(64 - _SLOT_BITS) for end in (rest, none))  # type: ignore[arg-type]
+    same = np.flatnonzero(long == short)
     assert len(same) > 1
     words = [beginning.decode() + endings[place] for place in same]
     lines = [f"{first} {second} und noch ein paar Wörter mehr" for first in words for second in words]

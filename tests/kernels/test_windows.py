@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import unicodedata
 
@@ -35,6 +36,7 @@ ANY = settings(deadline=None, max_examples=400)
 SlowWord = tuple[str, int, int]
 
 
+@functools.cache
 def kind_of(character: str) -> str:
     category = unicodedata.category(character)
     if class_table()[ord(character)] & SPACELESS:

@@ -68,6 +68,7 @@ def test_a_drop_has_the_score_and_the_threshold(run: Path) -> None:
     assert load_manifest(run / "clean/problems").counts["dropped"] == {"low_edu": len(low)}
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_any_number_of_workers_gives_one_digest(run: Path, tmp_path: Path) -> None:
     other = mill.run(scored_corpus(tmp_path), workers=3).out
     assert digest_of(other) == digest_of(run)

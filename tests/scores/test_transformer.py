@@ -7,6 +7,7 @@ import json
 import math
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,18 @@ import pytest
 pytest.importorskip("torch", reason="the extra `transformer` is not installed")
 pytest.importorskip("transformers", reason="the extra `transformer` is not installed")
 
-from scores.tiny_transformer import BAD, GOOD, build_bert, build_tokenizer, forward, save_model
+from scores.tiny_transformer import (
+    BAD,
+    GOOD,
+    build_bert,
+    build_classifier,
+    build_tokenizer,
+    forward,
+    save_model,
+)
 from tokmill.errors import CorruptFile, InputError, MissingExtra, RecipeError, TokmillError
 from tokmill.schema import StringColumn, string_column
-from tokmill.scores.transformer import TransformerOptions, TransformerScorer, open_transformer
+from tokmill.scores.transformer import BATCHING, TransformerOptions, TransformerScorer, open_transformer
 from tokmill.scores.transformerfile import model_digest, model_files, most_tokens
 
 TEXTS = [
@@ -87,6 +96,31 @@ def test_any_batch_gives_the_same_scores(value: Path) -> None:
     assert np.abs(whole - single).max() <= 1.01e-4
     assert (whole != single).mean() < 0.05
     assert scorer.score(column([])).shape == (0,)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert", "modernbert", "deberta-v2", "gpt2"])
+def test_rows_padded_as_for_a_gpu_give_what_each_text_gives_alone(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU, by the batches of a GPU: groups, large batches, rows that are filled up; decoders are not."""
+    build_classifier(kind).save_pretrained(tmp_path)
+    build_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    alone = [forward(tmp_path, text, 60)[1] for text in TEXTS]
+    monkeypatch.setitem(BATCHING, "cpu", replace(BATCHING["cuda"], group=11))
+    scorer = opened(tmp_path, label="1", output="logit", max_tokens=60)
+    found = scorer.values(column(TEXTS))
+    assert np.abs(found - alone).max() < 2e-6
+    assert np.std(found) > 1e-3
+
+
+def test_a_long_text_is_tokenized_as_if_it_were_whole(value: Path) -> None:
+    """Most of a long text is not tokenized; what is looked at is what the tokenizer says of all of it."""
+    shapes = ["good day ", "x" * 70 + " ", " " * 50 + "bad", "abcdefgh", "é—", "\n" * 30 + "clear "]
+    texts = [(shape * 4000)[:size] for shape in shapes for size in (399, 400, 401, 480, 481, 3000, 20_000)]
+    scorer = opened(value, max_tokens=50)
+    plain = build_tokenizer()
+    plain.enable_truncation(50)
+    assert [list(ids) for ids in scorer.tokens(column(texts))] == [plain.encode(text).ids for text in texts]
 
 
 def test_bfloat16_is_near_and_rounded(value: Path) -> None:

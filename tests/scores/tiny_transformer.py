@@ -45,6 +45,31 @@ def build_bert(labels: list[str], **sizes: Any) -> Any:
     return BertForSequenceClassification(config)
 
 
+def build_classifier(kind: str) -> Any:
+    """Of another family, with random weights and two outputs."""
+    import torch
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+
+    torch.manual_seed(7)
+    config = AutoConfig.for_model(
+        kind,
+        vocab_size=build_tokenizer().get_vocab_size(),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=66,  # RoBERTa counts from two
+        pad_token_id=None if kind == "gpt2" else 0,
+        num_labels=2,
+    )
+    model = AutoModelForSequenceClassification.from_config(config)
+    with torch.no_grad():
+        for weights in model.parameters():
+            if weights.ndim == 2:
+                weights.mul_(4)  # or all outputs are nearly the same
+    return model
+
+
 def train(model: Any, steps: int = 60) -> None:
     """To tell good words from bad ones: as the second of two labels, or as a value."""
     import torch

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ pytest.importorskip("torch", reason="the extra `transformer` is not installed")
 pytest.importorskip("transformers", reason="the extra `transformer` is not installed")
 
 import tokmill as mill
+from forked import run_forked
 from mill import digest_of, small_corpus
 from scores.tiny_transformer import forward, save_model
 from stages.test_options import ClusterSession
@@ -114,8 +114,10 @@ def test_the_manifest_says_by_what_they_were_computed(run: Path, model: Path) ->
     assert manifest["counts"]["in"] == manifest["counts"]["kept"]
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_any_number_of_workers_gives_one_digest(run: Path, tmp_path: Path, model: Path) -> None:
-    assert digest_of(mill.run(corpus(tmp_path, model), workers=3).out) == digest_of(run)
+    """Each worker loads PyTorch: three take eight seconds longer than two."""
+    assert digest_of(mill.run(corpus(tmp_path, model), workers=2).out) == digest_of(run)
 
 
 def test_tasks_that_travel_as_json_give_the_same_artifacts(run: Path, tmp_path: Path, model: Path) -> None:
@@ -162,7 +164,7 @@ def test_a_run_that_is_killed_while_it_scores_keeps_what_is_stored(
     tmp_path: Path, run: Path, model: Path
 ) -> None:
     recipe, out = corpus(tmp_path, model), tmp_path / "out"
-    killed = subprocess.run([sys.executable, "-c", DRIVER, str(recipe), str(out)], check=False)
+    killed = run_forked([str(recipe), str(out)], os.environ, code=DRIVER)
     assert killed.returncode == -9
     assert not list(out.glob("inference/*/manifest.json"))
     files = sorted(out.glob("inference/*/scores-*.parquet"))
@@ -173,6 +175,7 @@ def test_a_run_that_is_killed_while_it_scores_keeps_what_is_stored(
     assert digest_of(out) == digest_of(run)
 
 
+@pytest.mark.slow_faults
 def test_ray_gives_the_same_run(run: Path, tmp_path: Path, model: Path) -> None:
     pytest.importorskip("ray")
     assert digest_of(mill.run(corpus(tmp_path, model), engine="ray", workers=2).out) == digest_of(run)
@@ -233,16 +236,20 @@ def test_verify_why_report_and_forget_know_the_step(tmp_path: Path, model: Path)
     assert all(line["doc_id"] != doc_id for line in lines)
 
 
-def test_a_score_that_is_stored_and_one_that_learns_stand_side_by_side(tmp_path: Path, model: Path) -> None:
+@pytest.mark.usefixtures("forked_workers")
+@pytest.mark.parametrize("counts", [(1,), pytest.param((1, 3), marks=pytest.mark.slow_faults)])
+def test_a_score_that_is_stored_and_one_that_learns_stand_side_by_side(
+    tmp_path: Path, model: Path, counts: tuple[int, ...]
+) -> None:
     scores = [
         {"name": "edu", "transformer": {"path": "model", "device": "cpu"}},
         {"name": "good", "train": {"positive": [{"source": "problems"}], "negative": [{"source": "notes"}]}},
     ]
     runs = [
         mill.run(corpus(tmp_path / str(workers), model, scores=scores), workers=workers).out
-        for workers in (1, 3)
+        for workers in counts
     ]
-    assert digest_of(runs[0]) == digest_of(runs[1])
+    assert len({digest_of(out) for out in runs}) == 1
     rows = rows_of(runs[0], "problems") + rows_of(runs[0], "notes")
     assert all(measures["score.edu"] == stored["score.edu"] for _, _, stored, measures, _ in rows)
     goods = [measures["score.good"] for *_, measures, _ in rows]

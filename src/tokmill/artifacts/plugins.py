@@ -161,14 +161,14 @@ class Plugin(msgspec.Struct, frozen=True):
         with self.blamed():
             return function(*arguments, **options)
 
-    def ask(self, columns: Mapping[str, Any], check: Callable[[Any, int], Any]) -> Any:
-        """What it answers for the columns, as `check` takes it for so many rows."""
+    def ask(self, columns: Mapping[str, Any], check: Callable[[Any, int], Any], *others: Any) -> Any:
+        """What it answers for the columns and the others, as `check` takes it for so many rows."""
         if self.is_first_call():
             some = {name: column.slice(0, SAMPLE) for name, column in columns.items()}
             rows = len(some["text"])
-            first, second = (check(self.call(Columns(some)), rows).tolist() for _ in range(2))
+            first, second = (check(self.call(Columns(some), *others), rows).tolist() for _ in range(2))
             self.refuse_difference(first, second)
-        return check(self.call(Columns(columns)), len(columns["text"]))
+        return check(self.call(Columns(columns), *others), len(columns["text"]))
 
     def is_first_call(self) -> bool:
         """In this process: once for each."""

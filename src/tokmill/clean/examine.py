@@ -130,7 +130,7 @@ def apply_filters(
         columns, plugin = {"text": texts, **others}, Plugin("measures", name, digest)
         measures[HOOK + name] = measure_by(plugin, columns) if count else np.zeros(0)
     for plan in scoring.plans:
-        if plan.kind == SCORE_HOOK:
+        if plan.kind == SCORE_HOOK and not plan.is_stored:
             assert plan.plugin is not None
             columns = {"text": texts, **others}
             measures[plan.column] = measure_by(plan.plugin, columns) if count else np.zeros(0)
@@ -193,7 +193,7 @@ class CleanOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def plugins(self) -> list[Plugin]:
         """All that is somebody else's code."""
-        scored = [plan.plugin for plan in self.scores or () if plan.plugin is not None]
+        scored = [plan.plugin for plan in self.scores or () if plan.plugin and not plan.is_stored]
         hooks = [Plugin("measures", *hook) for hook in self.sieve.hooks.items()]
         return [*(self.transforms or ()), *hooks, *scored]
 

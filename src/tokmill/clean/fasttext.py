@@ -38,11 +38,11 @@ def load_language_model(path: Path) -> LanguageModel:
     if model.outputs.quantized is not None:
         raise _unknown(path, "its outputs are quantized")
     units = np.zeros((inputs.rows, -(-model.dimension // LANES) * LANES), np.float32)
-    units[:, : model.dimension] = inputs.units(0, inputs.rows)
+    units[:, : model.dimension] = inputs.units(slice(None))
     tree = huffman_tree(model.label_counts)
     classifier = Classifier(
         units=units,
-        norms=inputs.norms(0, inputs.rows),
+        norms=inputs.norms(slice(None)),
         words=words.words,
         word_ends=words.word_ends,
         word_slots=words.word_slots,
@@ -50,7 +50,7 @@ def load_language_model(path: Path) -> LanguageModel:
         gram_bits=words.gram_bits,
         gram_ranks=words.gram_ranks,
         gram_rows=words.gram_rows,
-        outputs=model.outputs.units(0, model.outputs.rows),
+        outputs=model.outputs.units(slice(None)),
         left=tree.left,
         right=tree.right,
         min_chars=words.min_chars,

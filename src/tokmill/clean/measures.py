@@ -94,7 +94,7 @@ def measure_both(
     return _values(found, names), _values(left, edited_names)
 
 
-def measure_by(plugin: Plugin, columns: Mapping[str, Any]) -> Column:
+def measure_by(plugin: Plugin, columns: Mapping[str, Any], *others: Any) -> Column:
     """One number per document by a function of somebody else's: int64, or float64."""
 
     def numbers(answer: Any, rows: int) -> Column:
@@ -112,7 +112,7 @@ def measure_by(plugin: Plugin, columns: Mapping[str, Any]) -> Column:
             raise plugin.fault("returned a number that is not finite", "return 0 instead")
         return values.astype(np.float64 if is_real else np.int64)
 
-    found: Column = plugin.ask(columns, numbers)
+    found: Column = plugin.ask(columns, numbers, *others)
     return found
 
 

@@ -126,6 +126,7 @@ def load_blocklist(paths: Sequence[Path], digests: Sequence[str], policy: UrlPol
     """None where nothing is listed. Kept for the tasks that follow: a worker has one or two."""
     if not policy.lists and not policy.domains:
         return None
+    assert len(paths) == len(policy.lists), "every list that is named is given"
     return _load(tuple(paths), tuple(digests), policy.lists, policy.domains)
 
 

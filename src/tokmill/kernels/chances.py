@@ -31,7 +31,7 @@ _HALF_ROOT = 0.7071067811865476
 # 1/n!: to the 13th power, below 0.35, the rest is less than 2^-60
 _TERMS = tuple(1.0 / math.factorial(n) for n in range(14))[::-1]
 # fastText looks a sigmoid up: 512 steps from -8 to 8
-_TABLE_STEPS, _TABLE_END = 512, 8.0
+TABLE_STEPS, TABLE_END = 512, 8.0
 
 
 def logits_of(sums: NDArray[np.int64], features: NDArray[np.int64], shift: int) -> Reals:
@@ -62,11 +62,15 @@ def sigmoid_of(logits: Reals) -> Reals:
 
 
 def table_sigmoid_of(logits: Reals) -> Reals:
-    """By the table of fastText, in whose steps its scores of ns and ova come."""
-    at = np.clip((logits + _TABLE_END) * (_TABLE_STEPS / _TABLE_END / 2), 0, _TABLE_STEPS).astype(np.int64)
-    places = np.arange(_TABLE_STEPS + 1, dtype=np.float64) * (2 * _TABLE_END / _TABLE_STEPS) - _TABLE_END
+    """By the table of fastText, in whose steps scores of ns and ova come: a step is found in float32."""
+    end = np.float32(TABLE_END)
+    logits = np.clip(logits, -2 * TABLE_END, 2 * TABLE_END).astype(np.float32)
+    at = np.clip((logits + end) * np.float32(TABLE_STEPS) / end / np.float32(2), 0, TABLE_STEPS).astype(
+        np.int64
+    )
+    places = np.arange(TABLE_STEPS + 1, dtype=np.float64) * (2 * TABLE_END / TABLE_STEPS) - TABLE_END
     steps = sigmoid_of(np.asarray(places, np.float64))
-    return np.where(logits < -_TABLE_END, 0.0, np.where(logits > _TABLE_END, 1.0, steps[at]))
+    return np.where(logits < -TABLE_END, 0.0, np.where(logits > TABLE_END, 1.0, steps[at]))
 
 
 def path_of(logits: Reals, goes_right: NDArray[np.bool_]) -> Reals:

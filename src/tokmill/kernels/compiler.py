@@ -18,12 +18,13 @@ from numba import extending
 from numba.core.runtime import rtsys
 from numba.core.typing.templates import builtin_registry
 
-from tokmill.kernels.instructions import add_rows, high_half, ones, trailing_zeros
+from tokmill.kernels.instructions import add_rows, high_half, ones, prefetch, trailing_zeros
 
 _INSTRUCTIONS = {
     "add_rows": add_rows,
     "high_half": high_half,
     "ones": ones,
+    "prefetch": prefetch,
     "trailing_zeros": trailing_zeros,
 }
 

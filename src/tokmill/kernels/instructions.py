@@ -78,3 +78,19 @@ def high_half(_: Any, a: Any, b: Any) -> Any:
         return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
 
     return types.uint64(types.uint64, types.uint64), emit
+
+
+@extending.intrinsic  # type: ignore[untyped-decorator]
+def prefetch(_: Any, array: Any, at: Any) -> Any:
+    """Its element is on its way into the cache, to be changed there; nothing waits for it."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        place = builder.bitcast(builder.gep(data, [arguments[1]]), byte)
+        builder.call(fetch, [place, *(ir.Constant(number, value) for value in (1, 3, 1))])
+        return context.get_dummy_value()
+
+    return types.void(array, types.uint64), emit

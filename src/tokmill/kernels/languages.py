@@ -27,16 +27,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.fasttext import (
+from tokmill.kernels.fasttext import ones
+from tokmill.kernels.fasttext_words import (
     HASH_START,
     KEY_BYTES,
     Key,
+    hash_word,
     is_blank,
     is_inside,
     mix,
-    mixed_key,
-    ones,
     spell,
+    word_end,
     word_key,
     word_row,
 )
@@ -192,9 +193,9 @@ def _likeliest_labels(
             if used > _FULL_ROWS:
                 _add_rows(hidden, units, norms, rows, used)
                 count, used = count + used, 0
-            stop, key = word_key(data, at, end)
+            stop, key, mixed = word_key(data, at, end)
             is_short = stop > at
-            slot = _slot(key)
+            slot = (mixed >> U64(64 - _SLOT_BITS)) * U64(_SLOT_WORDS)  # in words of eight bytes
             if is_short and _holds(memory, slot, key, stop - at):
                 # Four rows without a question, more are rare: a loop to `known` alone is 11 % slower.
                 first_row = slot * U64(2) + U64(5)
@@ -208,7 +209,10 @@ def _likeliest_labels(
                 continue
 
             first = used
-            stop, state = spell(data, at, end, spelled)
+            if not is_short:
+                stop = word_end(data, at, end)
+            state = hash_word(data, at, stop)
+            spell(data, at, stop, spelled)
             size = stop - at + 2
             word = word_row(state, data, at, stop, words, word_ends, word_slots)
             if word >= 0:
@@ -248,12 +252,6 @@ def _likeliest_labels(
         for d in range(hidden.size):
             hidden[U64(d)] = np.float32(hidden[U64(d)] * share)
         labels[row], scores[row] = _walk(hidden, outputs, left, right, nodes, node_scores)
-
-
-@raw_step
-def _slot(key: Key) -> np.uint64:
-    """Where its slot begins in the memory, in words of eight bytes."""
-    return U64((mixed_key(key) >> U64(64 - _SLOT_BITS)) * U64(_SLOT_WORDS))
 
 
 @raw_step

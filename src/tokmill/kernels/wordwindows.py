@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.fasttext import is_blank
+from tokmill.kernels.fasttext_words import is_blank
 from tokmill.kernels.jit import TEXT, Bytes, Int, Offsets, frozen, frozen_text, raw_kernel
 
 U64 = np.uint64

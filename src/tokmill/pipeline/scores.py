@@ -32,7 +32,8 @@ def plan_score(score: Score, base: Path) -> tuple[ScorePlan, list[ModelFile]]:
     windows = WindowPlan(asked.words, asked.aggregate, float(asked.bound or 0)) if asked else None
     if score.hook is not None:
         plugin = find_plugin("measures", score.hook, base, f"scores.{score.name}.hook")
-        return ScorePlan(name=score.name, kind=HOOK, plugin=plugin), []
+        options = {"device": score.device} if score.device is not None else {}
+        return ScorePlan(name=score.name, kind=HOOK, options=options, plugin=plugin), []
     if score.train is not None:  # its model is a file of the run, known when its step is done
         learned = LinearOptions(label=score.train.label or POSITIVE, output=score.train.output)
         plan = ScorePlan(
@@ -83,9 +84,9 @@ def check_score(score: Score, base: Path) -> None:
 
 
 def is_stored(score: Score) -> bool:
-    """Is it computed in a step of its own? Hooks and models of the run are not."""
+    """Is it computed in a step of its own? Models of the run are not, and hooks if they want a device."""
     if score.hook is not None or score.train is not None:
-        return False
+        return score.device is not None
     return find_kind(score.plugin or score.kind).is_stored
 
 

@@ -177,6 +177,11 @@ class Score(Section):
     perplexity: Perplexity | None = Field(None, description="under an n-gram language model")
     transformer: Transformer | None = Field(None, description="a sequence classifier of the hub")
     hook: str | None = Field(None, description="a function of columns, as for measures: hooks.py:name")
+    device: Literal["auto", "cpu", "cuda"] | None = Field(
+        None,
+        description="of a `hook` with a model: it is called with the columns and `cpu` or `cuda`, in a step "
+        "of its own, and its scores are stored [default: it is called where measures are]",
+    )
     plugin: str | None = Field(None, description="a kind of score of an installed package")
     options: dict[str, Any] = Field({}, description="for the `plugin`; `path` and `sha256` of its model")
     windows: Windows | None = Field(None, description="[default: a document is one]")
@@ -197,6 +202,8 @@ class Score(Section):
             yield (), f"needs one of {', '.join(f'`{key}`' for key in KINDS)}"
         if given.get("options") and given.get("plugin") is None:
             yield ("options",), "belongs to `plugin`"
+        if given.get("device") is not None and given.get("hook") is None:
+            yield ("device",), "belongs to `hook`; a transformer has its own"
         if given.get("hook") is not None and given.get("windows") is not None:
             yield ("windows",), "a hook is given whole documents, and cuts them itself"
 
@@ -244,6 +251,13 @@ def _named(given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
         by = part_of(part_of(mixture, key), "by") if mixture is not None else None
         if isinstance(by, str):
             yield ("mixture", key, "by"), by + suffix
+    stages = part_of(mixture, "stages") if mixture is not None else None
+    for index, stage in enumerate(stages if isinstance(stages, list) else []):
+        bounds = part_of(stage, "where")
+        for number, bound in enumerate(bounds if isinstance(bounds, list) else []):
+            by = part_of(bound, "by")
+            if isinstance(by, str):
+                yield ("mixture", "stages", index, "where", number, "by"), by
     for place, own in holders:
         filters = part_of(own, "filters") if own is not None else None
         for index, rule in enumerate(filters if isinstance(filters, list) else []):

@@ -4,11 +4,12 @@
     texts ─ prepare ─ sum_features(table) ─ / features ─ softmax, sigmoid, or the path of a tree ─> score
 
     softmax   needs all outputs; of two labels, the difference of theirs
-    ns, ova   needs its own; fastText looks the sigmoid up in a table of 512 steps, and so does this
+    ns, ova   needs its own; fastText looks the sigmoid up in a table of 512 steps, and so does this; at the
+              seams of the table by fastText's own floats (fasttextseams.py)
     hs        needs the nodes on its path
 
-A score is what fastText's own `predict` tells of the label, within 1e-5 but for the seams of its table: that
-is what published thresholds are of. Words are what stands between white space of ASCII, and a text is one
+A score is what fastText's own `predict` tells of the label, within 1e-5: that is what published thresholds
+are of. Words are what stands between white space of ASCII, and a text is one
 line: line ends are white space, as whoever publishes a classifier has it. `prepare: dclm` also takes the line
 ends of Unicode for spaces, as `str.splitlines` does.
 """
@@ -43,9 +44,11 @@ from tokmill.kernels.wordwindows import blank_line_ends, first_words
 from tokmill.schema import StringColumn, large_strings, string_column
 from tokmill.scores import Piece, ScoreKind
 from tokmill.scores.fasttextfile import LABEL, FastTextModel, huffman_tree, load_fasttext
+from tokmill.scores.fasttextseams import settle_seams
 
 Reals = NDArray[np.float64]
 
+TABLED = ("ns", "ova")  # losses whose sigmoid is looked up
 _MAX_SHIFT = 24  # a step of 6e-8
 _INT32_BITS = 30  # of the largest number in a table
 
@@ -75,18 +78,21 @@ class _Table(NamedTuple):
 class FastTextScorer:
     def __init__(self, model: FastTextModel, options: FastTextOptions) -> None:
         self._model, self._options = model, options
-        self._asked = _asked(model, _find_label(model, options.label))
+        self._label = _find_label(model, options.label)
+        self._asked = _asked(model, self._label)
         self._table = _fill_table(model, self._asked)
         self._local = threading.local()  # the kernel writes into its memory: one for each thread
 
     def score(self, texts: StringColumn) -> Reals:
         data, offsets = _prepared(texts, self._options)
         if not hasattr(self._local, "memory"):
-            self._local.memory = word_sums(self._table.table.shape[1])
+            self._local.memory = word_sums(self._table.table.shape[1], self._model.vocabulary.max_chars)
         sums, features = sum_features(
             data, offsets, self._model.vocabulary, self._table.table, self._local.memory
         )
         logits = self._logits(logits_of(sums, features, self._table.shift))
+        if self._model.loss in TABLED:
+            logits[:, 0] = settle_seams(logits[:, 0], features, data, offsets, self._model, self._label)
         return np.where(features > 0, np.clip(self._asked.chance(logits), 0.0, 1.0), 0.0)
 
     def explain(self, text: str) -> list[Piece]:
@@ -147,7 +153,7 @@ def _asked(model: FastTextModel, label: int) -> _Asked:
     def outputs(rows: Sequence[int]) -> NDArray[np.float32]:
         if not rows:  # a tree of one leaf
             return np.zeros((0, model.dimension), np.float32)
-        return np.concatenate([model.outputs.load(row, row + 1) for row in rows])
+        return np.concatenate([model.outputs.load(slice(row, row + 1)) for row in rows])
 
     if model.loss == "hs":
         path = huffman_tree(model.label_counts).path(label)
@@ -160,7 +166,7 @@ def _asked(model: FastTextModel, label: int) -> _Asked:
         return _Asked(
             outputs([node for node, _ in path]), None, lambda logits: path_of(logits, goes_right), on_path
         )
-    if model.loss in ("ns", "ova"):
+    if model.loss in TABLED:
         return _Asked(
             outputs([label]),
             None,

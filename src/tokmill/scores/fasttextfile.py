@@ -29,7 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.errors import CorruptFile
-from tokmill.kernels.fasttext import Vocabulary, hash_words, read_entries, word_slots
+from tokmill.kernels.fasttext import Vocabulary
+from tokmill.kernels.fasttext_words import hash_words, read_entries, word_slots
 from tokmill.kernels.jit import Bytes
 
 Loss = Literal["hs", "ns", "softmax", "ova"]
@@ -63,34 +64,36 @@ class Matrix(NamedTuple):
     dense: Any | None  # float32, unaligned in the file
     quantized: Quantized | None
 
-    def units(self, first: int, stop: int) -> NDArray[np.float32]:
+    def units(self, which: slice | NDArray[np.int64]) -> NDArray[np.float32]:
         """Rows without their norms."""
         if self.quantized is None:
             assert self.dense is not None
-            return self._finite(np.array(self.dense[first:stop], np.float32))
+            return self._finite(np.array(self.dense[which], np.float32))
         codes, centroids, width, _, _ = self.quantized
+        codes = codes[which]
         parts, last = codes.shape[1], self.columns - (codes.shape[1] - 1) * width
-        found = np.empty((stop - first, self.columns), np.float32)
+        found = np.empty((len(codes), self.columns), np.float32)
         # By one index: 2 ms for lid.176, where one index for the part and one for the code take 9.
         whole = centroids[: (parts - 1) * _CENTROIDS * width].reshape(-1, width)
-        places = codes[first:stop, : parts - 1] + np.arange(parts - 1) * _CENTROIDS
-        found[:, : (parts - 1) * width] = np.take(whole, places, axis=0).reshape(stop - first, -1)
+        places = codes[:, : parts - 1] + np.arange(parts - 1) * _CENTROIDS
+        found[:, : (parts - 1) * width] = np.take(whole, places, axis=0).reshape(len(codes), -1)
         rest = centroids[(parts - 1) * _CENTROIDS * width :].reshape(_CENTROIDS, last)
-        found[:, (parts - 1) * width :] = rest[codes[first:stop, parts - 1]]
+        found[:, (parts - 1) * width :] = rest[codes[:, parts - 1]]
         return self._finite(found)
 
-    def norms(self, first: int, stop: int) -> NDArray[np.float32]:
+    def norms(self, which: slice | NDArray[np.int64]) -> NDArray[np.float32]:
+        """A number, or one for each row."""
         if self.quantized is None or self.quantized.norm_codes is None:
-            return np.ones(stop - first, np.float32)
+            return np.ones(1, np.float32)
         assert self.quantized.norms is not None
-        return self._finite(self.quantized.norms[self.quantized.norm_codes[first:stop]])
+        return self._finite(self.quantized.norms[self.quantized.norm_codes[which]])
 
-    def load(self, first: int, stop: int) -> NDArray[np.float32]:
-        return np.asarray(self.units(first, stop) * self.norms(first, stop)[:, None], np.float32)
+    def load(self, which: slice | NDArray[np.int64]) -> NDArray[np.float32]:
+        return np.asarray(self.units(which) * self.norms(which)[:, None], np.float32)
 
     def read_blocks(self) -> Iterator[tuple[int, NDArray[np.float32]]]:
         for first in range(0, self.rows, _BLOCK_ROWS):
-            yield first, self.load(first, min(first + _BLOCK_ROWS, self.rows))
+            yield first, self.load(slice(first, first + _BLOCK_ROWS))
 
     def _finite(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         if not np.isfinite(values).all():

@@ -25,6 +25,7 @@ from tokmill.errors import InputChanged, InputError
 from tokmill.kernels.wordwindows import Aggregate, aggregate, cut_windows
 from tokmill.schema import SCORE, StringColumn, string_column
 from tokmill.scores import Numbers, Scorer, find_kind
+from tokmill.scores.device import choose_device, device_name
 from tokmill.storage.location import file_sha256
 
 HOOK = "hook"
@@ -55,7 +56,8 @@ class ScorePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_stored(self) -> bool:
-        return self.kind != HOOK and find_kind(self.kind).is_stored
+        """A hook that is told its device computes as a transformer does."""
+        return "device" in self.options if self.kind == HOOK else find_kind(self.kind).is_stored
 
 
 def score_columns(texts: Any, plans: Iterable[ScorePlan], files: Mapping[str, Path]) -> dict[str, Numbers]:
@@ -95,7 +97,9 @@ def open_scorer(plan: ScorePlan, files: Mapping[str, Path]) -> Scorer:
 
 
 def describe_scorer(plan: ScorePlan, files: Mapping[str, Path]) -> Json:
-    """Of a kind that is stored: on what it computes."""
+    """Of one that is stored: on what it computes."""
+    if plan.kind == HOOK:
+        return {"device": device_name(choose_device(plan.options["device"]))}
     told: Json = open_scorer(plan, files).describe()  # type: ignore[attr-defined]
     return told
 

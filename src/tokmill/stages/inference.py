@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.artifacts.manifest import NO_DOCUMENTS, Json, add_counts, sum_counts
+from tokmill.artifacts.plugins import Plugin
 from tokmill.artifacts.step import (
     Artifact,
     Conduct,
@@ -30,14 +31,17 @@ from tokmill.artifacts.step import (
     Task,
     TaskFunction,
     TaskOptions,
+    hook_inputs,
     shard_key,
     table_input,
     write_shard_table,
 )
 from tokmill.clean.edits import NormalizeOptions, normalize_texts
+from tokmill.clean.measures import measure_by
 from tokmill.kernels import hashing
 from tokmill.schema import one_piece, string_column
-from tokmill.scores.scoring import ScorePlan, describe_scorer, score_texts
+from tokmill.scores.device import choose_device
+from tokmill.scores.scoring import HOOK, ScorePlan, describe_scorer, score_texts
 from tokmill.stages.clean import model_paths
 
 KIND, TABLE = "inference", "scores"
@@ -52,6 +56,10 @@ class InferenceOptions(TaskOptions, frozen=True):
     scores: tuple[ScorePlan, ...]
     version: int = 1
 
+    @property
+    def plugins(self) -> list[Plugin]:
+        return [plan.plugin for plan in self.scores if plan.plugin is not None]
+
 
 @dataclass(frozen=True)
 class InferenceExtra:
@@ -60,12 +68,13 @@ class InferenceExtra:
 
 def conduct(step: Step[InferenceOptions, InferenceExtra], upstream: Mapping[str, Artifact]) -> Conduct:
     (ingested,) = upstream.values()
+    inputs = [*hook_inputs(step.options.plugins), *step.extra.models]
     receipts = yield [
         Task(
             function=KIND,
             key=shard_key(entry),
             options=step.options,
-            inputs=[table_input(_DOCUMENTS, ingested.directory, entry), *step.extra.models],
+            inputs=[table_input(_DOCUMENTS, ingested.directory, entry), *inputs],
             directory=str(step.directory),
         )
         for entry in ingested.manifest.entries(_DOCUMENTS)
@@ -79,7 +88,7 @@ def conduct(step: Step[InferenceOptions, InferenceExtra], upstream: Mapping[str,
 
 
 def perform_inference(task: Task[InferenceOptions]) -> Made:
-    documents = task.load(_DOCUMENTS, ["doc_id", "text"])
+    documents = task.load(_DOCUMENTS, None if task.options.plugins else ["doc_id", "text"])
     texts = normalize_texts(one_piece(documents.column("text")), task.options.normalize).texts
     rows = np.flatnonzero(~hashing.blank_rows(*string_column(texts)[:2]))
     is_blank = np.ones(documents.num_rows, np.bool_)
@@ -90,7 +99,10 @@ def perform_inference(task: Task[InferenceOptions]) -> Made:
     computed: Json = {}
     for plan in task.options.scores:
         values = np.zeros(documents.num_rows)
-        values[rows] = score_texts(some, plan, files)
+        if plan.kind == HOOK:
+            values[rows] = _ask_hook(plan, documents.take(pa.array(rows)), texts.take(pa.array(rows)))
+        else:
+            values[rows] = score_texts(some, plan, files)
         columns[plan.column] = pa.array(values, mask=is_blank)
         if len(rows):
             computed[plan.name] = describe_scorer(plan, files)
@@ -98,6 +110,15 @@ def perform_inference(task: Task[InferenceOptions]) -> Made:
     entry = write_shard_table(task.directory, path, TABLE, pa.table(columns))
     counts = {"in": documents.num_rows, "kept": documents.num_rows, "dropped": {}, "quarantined": {}}
     return Made([entry], counts, {"computed": computed})
+
+
+def _ask_hook(plan: ScorePlan, documents: Any, texts: Any) -> Any:
+    """It is given the columns of the documents that are not blank, and what to compute on."""
+    assert plan.plugin is not None
+    if not len(texts):
+        return np.zeros(0)
+    others = {name: one_piece(documents.column(name)) for name in documents.column_names if name != "text"}
+    return measure_by(plan.plugin, {"text": texts, **others}, choose_device(plan.options["device"]))
 
 
 STAGE = Stage(KIND, InferenceOptions, conduct, {KIND: TaskFunction(InferenceOptions, perform_inference)})
