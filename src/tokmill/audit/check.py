@@ -7,7 +7,8 @@
     members       documents are those that the run or the listing puts into the split, with the tokens of
                   their texts
     batch         shapes and dtypes · targets are the next tokens · masks compared with slow, obvious ones
-    overfit       a small model learns one batch by heart: loss to about nothing
+    overfit       a small model learns one batch by heart, loss to about nothing: in NumPy, or with `train`
+                  the decoder of `tokmill ablate`
 
 A split that is in order passes all of them; what fails says what was found and where.
 
@@ -30,6 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokmill.artifacts.cells import Markup, cell, passage
 from tokmill.artifacts.plugins import show_hooks
 from tokmill.audit.membership import check_members, find_tokenizer
 from tokmill.errors import InputError, TokmillError
@@ -85,12 +87,14 @@ def check(
     *,
     verify: Verify = "sizes",
     steps: int = STEPS,
+    train: bool = False,
     manifest: str | Path | None = None,
     tokenizer: str | Path | None = None,
     hooks: str | Path | None = None,
     on_check: Callable[[str, str], None] | None = None,
 ) -> Checked:
-    """Every split of a build, or the one split at `build`. With 0 steps no model is trained.
+    """Every split of a build, or the one split at `build`. With 0 steps no model is trained. With `train` the
+    model is the decoder of `tokmill.ablate`, in PyTorch, where that is installed; else it is one in NumPy.
 
     `manifest` and `tokenizer` are what the build was made from, where they do not lie beside it; `hooks` is
     the Python file that its format or tokenizer is in, if it is in one; `on_check(split, check)` is told what
@@ -103,7 +107,9 @@ def check(
     splits: list[str | None] = [*list_splits(root)] if root.is_dir() else []
     findings: list[Finding] = []
     for split in splits or [None]:
-        findings += _check_split(root, split, verify, steps, members, on_check or (lambda split, check: None))
+        findings += _check_split(
+            root, split, verify, steps, members, on_check or (lambda split, check: None), train=train
+        )
     return Checked(root, findings)
 
 
@@ -114,6 +120,8 @@ def _check_split(
     steps: int,
     check_members: Callable[[Dataset], tuple[bool, str]],
     on_check: Callable[[str, str], None],
+    *,
+    train: bool,
 ) -> Iterator[Finding]:
     name = split or root.name
     on_check(name, "files")
@@ -137,7 +145,7 @@ def _check_split(
     if len(dataset):
         checks.append(("batch", lambda: check_batch(dataset)))
         if steps:
-            checks.append(("overfit", lambda: check_overfit(dataset, steps)))
+            checks.append(("overfit", lambda: check_overfit(dataset, steps, train=train)))
     for check, act in checks:
         on_check(name, check)
         try:
@@ -296,7 +304,7 @@ def batch_faults(
                     yield f"row {row}: {column} {'must' if may else 'must not'} see {key}"
 
 
-def check_overfit(dataset: Dataset, steps: int) -> tuple[bool, str]:
+def check_overfit(dataset: Dataset, steps: int, *, train: bool = False) -> tuple[bool, str]:
     examples = [_cropped(dataset[row]) for row in _some_rows(dataset)]
     batch = collate(examples, _pad_id(dataset), mask="causal")
     if not (batch["targets"] >= 0).any():
@@ -304,16 +312,30 @@ def check_overfit(dataset: Dataset, steps: int) -> tuple[bool, str]:
     floor = lowest_loss(batch["tokens"], batch["targets"], batch["attn_mask"])
     first = loss = float("nan")
     taken = 0
-    for loss in overfit(batch["tokens"], batch["targets"], batch["attn_mask"], steps=steps):
+    learn, model = _learner(train)
+    for loss in learn(batch["tokens"], batch["targets"], batch["attn_mask"], steps=steps):
         first = loss if taken == 0 else first
         taken += 1
         if loss < floor + _LEARNT:
             break
     shape = " x ".join(map(str, batch["tokens"].shape))
-    detail = f"one batch of {shape}: loss {first:.2f} to {loss:.3f} in {taken} steps of AdamW"
+    detail = f"one batch of {shape}: loss {first:.2f} to {loss:.3f} in {taken} steps of AdamW{model}"
     if floor > 0.001:
         detail += f" ({floor:.3f} is the lowest there can be)"
     return loss < floor + _LEARNT, detail
+
+
+def _learner(train: bool) -> tuple[Callable[..., Iterator[float]], str]:
+    """What learns a batch by heart, and what there is to say of it."""
+    if not train:
+        return overfit, ""
+    try:
+        from tokmill.proxy.overfitting import overfit as overfit_decoder
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        return overfit, " by a model in NumPy: PyTorch is not installed"
+    return overfit_decoder, " by a decoder in PyTorch"
 
 
 def _blocks(dataset: Dataset) -> Iterator[tuple[range, list[NDArray[np.integer]]]]:
@@ -366,6 +388,16 @@ class Peeked:
     def as_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the row document by document, as a trainer gets it."""
+        parts = []
+        for piece in self.pieces:
+            whose = f"{piece.doc_id} of {piece.source}" if piece.doc_id else "a document"
+            said = f"columns {piece.start:,} to {piece.end:,}" + (", ended" if piece.is_ended else "")
+            parts.append(Markup(cell(whose, said, [passage(piece.text)])))
+        said = f"{self.split} · {self.length:,} columns · {self.padding:,} of padding"
+        return cell(f"row {self.row:,} of {self.rows:,}", said, parts)
+
 
 def peek(
     build: str | Path,
@@ -385,7 +417,7 @@ def peek(
         )
     row %= len(dataset)
     example = dataset[row]
-    spans = _spans(dataset, row, example)
+    spans = row_spans(dataset, row, example)
     loaded = find_tokenizer(dataset, tokenizer)
     ids, eos = example["ids"], dataset.facts.eos_id
     pieces = [
@@ -405,7 +437,7 @@ def peek(
     return Peeked(dataset.split, row, len(dataset), length, padding, pieces)
 
 
-def _spans(dataset: Dataset, row: int, example: dict[str, Any]) -> list[DocumentSpan]:
+def row_spans(dataset: Dataset, row: int, example: dict[str, Any]) -> list[DocumentSpan]:
     index = dataset.directory / INDEX_NAME
     if index.is_file():
         return find_row(index, row + (first_row(dataset.store) or 0)).docs
