@@ -1,0 +1,66 @@
+// A filter of documents: column:value,value · column:lo..hi · column:null, with ! in front for all others.
+
+import { figure, h } from "./dom.js";
+import { name as named } from "./text.js";
+
+export function parseFilter(text) {
+  const not = text.startsWith("!");
+  const body = not ? text.slice(1) : text;
+  const at = body.indexOf(":");
+  const column = at < 0 ? body : body.slice(0, at),
+    rest = at < 0 ? "" : body.slice(at + 1);
+  if (rest === "null") return { not, column, kind: "null" };
+  const range = /^([-+0-9.eE]*)\.\.([-+0-9.eE]*)$/.exec(rest);
+  if (range) return { not, column, kind: "range", low: range[1], high: range[2] };
+  return { not, column, kind: "values", values: rest.split(",").map(unescape_) };
+}
+
+function unescape_(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+export function spellFilter({ not, column, kind, low, high, values }) {
+  const body =
+    kind === "null" ? "null" : kind === "range" ? low + ".." + high : values.map(encodeURIComponent).join(",");
+  return (not ? "!" : "") + column + ":" + body;
+}
+
+// In words, for a chip.
+export function words(filter, titles) {
+  const title = titles(filter.column);
+  if (filter.kind === "null") return [title, filter.not ? " is measured" : " is missing"];
+  if (filter.kind === "range") {
+    const { low, high } = filter;
+    const told =
+      low && high
+        ? figure(Number(low)) + " to " + figure(Number(high))
+        : low
+          ? "≥ " + figure(Number(low))
+          : "≤ " + figure(Number(high));
+    return [title, filter.not ? " not " : " ", told];
+  }
+  return [
+    title,
+    filter.not ? " is not " : " ",
+    filter.values.flatMap((value, at) => [at ? " or " : null, named(value || "(empty)")]),
+  ];
+}
+
+export function chips(filters, titles, remove) {
+  return filters.map((text, at) =>
+    h(
+      "span",
+      { class: "chip" },
+      words(parseFilter(text), titles),
+      h(
+        "button",
+        { type: "button", class: "x", "aria-label": "remove the filter " + text, onclick: () => remove(at) },
+        "×",
+      ),
+    ),
+  );
+}
