@@ -233,7 +233,7 @@ def test_a_state_goes_from_the_local_build_to_the_bucket_and_back(place: Place, 
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.slow_faults)])
 def test_workers_of_a_data_loader_share_the_cache(start: str, place: Place, tmp_path: Path) -> None:
     """Forked ones have none of the threads that a client needs."""
     pytest.importorskip("torch", reason="the extra `torch`")

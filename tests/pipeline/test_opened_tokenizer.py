@@ -37,6 +37,7 @@ WRONG: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+@pytest.mark.usefixtures("forked_workers")
 def test_one_worker_and_several_are_told_the_same_mistakes(
     tmp_path: Path, tokenizer: Path, wrong: dict[str, Any]
 ) -> None:

@@ -142,6 +142,7 @@ def test_the_model_is_what_score_train_makes_of_the_same_texts(run: Path, tmp_pa
     assert made.metrics == card_of(run)["metrics"]
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_three_workers_and_another_cut_into_files_give_the_same_model(run: Path, tmp_path: Path) -> None:
     three = mill.run(write_recipe(tmp_path / "three"), workers=3).out
     assert digest_of(three) == digest_of(run)
@@ -149,6 +150,7 @@ def test_three_workers_and_another_cut_into_files_give_the_same_model(run: Path,
     assert model_of(other) == model_of(run)
 
 
+@pytest.mark.slow_faults
 def test_ray_gives_the_same_run(run: Path, tmp_path: Path) -> None:
     pytest.importorskip("ray")
     assert digest_of(mill.run(write_recipe(tmp_path), engine="ray", workers=2).out) == digest_of(run)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -96,11 +97,36 @@ def recipe(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def learning(tmp_path: Path) -> Path:
-    """Steps of every kind."""
+    """Steps of every kind, but for those of a curriculum."""
     return write_recipe(tmp_path, [LEARNED])
 
 
-def write_recipe(tmp_path: Path, scores: Sequence[object] = ()) -> Path:
+@pytest.fixture
+def staged(tmp_path: Path) -> Path:
+    """A curriculum, with bounds on lengths and scores."""
+    stages = [
+        {"name": "main", "tokens": 600},
+        {
+            "name": "long",
+            "steps": 2,
+            "length": 64,
+            "min_tokens": 20,
+            "where": [{"by": "score.edu.percentile", "min": 5}],
+            "weights": {"math": "1", "prose": "0"},
+        },
+    ]
+    mixture = {
+        "weights": {"math": "0.7", "prose": "0.3"},
+        "held_out": "whole",
+        "batch_tokens": 128,
+        "exhausted": "renormalize",
+        "stages": stages,
+    }
+    builds = [{"name": "rows", "format": "memmap"}]
+    return write_recipe(tmp_path, mixture=mixture, builds=builds, pack={"length": 32})
+
+
+def write_recipe(tmp_path: Path, scores: Sequence[object] = (), **sections: object) -> Path:
     (tmp_path / "items.jsonl").write_text('{"q": "the mill stands by the river and turns all day"}\n')
     write_model(tmp_path / "edu.bin")
     return small_corpus(
@@ -114,16 +140,26 @@ def write_recipe(tmp_path: Path, scores: Sequence[object] = ()) -> Path:
         license={"unknown": "keep"},
         redact=["email"],
         split={"method": "counts", "by": "cluster", "counts": {"valid": 5}},
-        mixture={"weights": {"math": "0.7", "prose": "0.3"}, "documents": 20, "exhausted": "renormalize"},
-        builds=[
-            {"name": "rows", "format": "memmap"},
-            {"name": "texts", "format": "jsonl", "content": "text"},
-        ],
+        **{
+            "mixture": {
+                "weights": {"math": "0.7", "prose": "0.3"},
+                "documents": 20,
+                "exhausted": "renormalize",
+            },
+            "builds": [
+                {"name": "rows", "format": "memmap"},
+                {"name": "texts", "format": "jsonl", "content": "text"},
+            ],
+            **sections,
+        },
     )
 
 
-def test_a_run_whose_tasks_travel_as_json_is_the_same_run(learning: Path, tmp_path: Path) -> None:
-    loaded = load_recipe(learning)
+@pytest.mark.parametrize("which", ["learning", "staged"])
+def test_a_run_whose_tasks_travel_as_json_is_the_same_run(
+    which: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    loaded = load_recipe(request.getfixturevalue(which))
     here = run_recipe(loaded, tmp_path, tmp_path / "here", workers=1).artifacts
     steps = plan_steps(loaded, tmp_path, tmp_path / "there")
     session = ClusterSession(tmp_path, tmp_path / "there", Resources(1), 1 << 20, Silence())
@@ -139,11 +175,9 @@ def test_options_of_a_manifest_are_those_of_the_step_that_wrote_it(learning: Pat
     run_recipe(loaded, tmp_path, tmp_path / "out", workers=1)
     steps = plan_steps(loaded, tmp_path, tmp_path / "out")
     # an index is no step of a recipe; inference, which takes the extra `transformer`, is in test_inference.py
-    assert {step.kind for step in steps} | {"index", "inference"} == set(STAGES)
-    for step in steps:
-        manifest = load_manifest(step.directory)
-        assert manifest.options(STAGES[step.kind].options) == step.options  # type: ignore[arg-type]
-        assert manifest.config == step.config
+    # and a curriculum below
+    assert {step.kind for step in steps} | {"index", "inference", "curriculum"} == set(STAGES)
+    check_options(steps)
     dedup = load_manifest(tmp_path / "out/dedup")
     assert dedup.config["near"]["threshold"] == "0.7"
     near = NEAR.asked_in(dedup)
@@ -152,6 +186,21 @@ def test_options_of_a_manifest_are_those_of_the_step_that_wrote_it(learning: Pat
     index(tmp_path / "out", out=tmp_path / "index", splits=["train"], ids=True, workers=1)
     made = load_manifest(tmp_path / "index").options(STAGES["index"].options)  # type: ignore[arg-type]
     assert (made.splits, made.ids, made.sketch.threshold) == (("train",), True, near.threshold)
+
+
+def check_options(steps: Sequence[Any]) -> None:
+    for step in steps:
+        manifest = load_manifest(step.directory)
+        assert manifest.options(STAGES[step.kind].options) == step.options  # type: ignore[arg-type]
+        assert manifest.config == step.config
+
+
+def test_options_of_stages_are_those_of_their_manifests(staged: Path, tmp_path: Path) -> None:
+    loaded = load_recipe(staged)
+    run_recipe(loaded, tmp_path, tmp_path / "out", workers=1)
+    steps = plan_steps(loaded, tmp_path, tmp_path / "out")
+    assert {"stage/main", "stage/long", "curriculum", "build/rows-long"} <= {step.name for step in steps}
+    check_options(steps)
 
 
 def test_a_manifest_of_other_options_says_what_to_do(recipe: Path, tmp_path: Path) -> None:

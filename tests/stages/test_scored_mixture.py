@@ -115,6 +115,7 @@ def test_a_budget_cuts_a_repeated_source_and_counts_documents_once(tmp_path: Pat
     assert counts["in"] == counts["kept"] + sum(counts["dropped"].values())
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_any_number_of_workers_gives_one_digest(tmp_path: Path) -> None:
     whole = REPEAT | {"tokens": 10_000_000, "exhausted": "renormalize"}
     digests = {digest_of(mill.run(mixed_corpus(tmp_path / str(n), whole, 60), workers=n).out) for n in (1, 3)}

@@ -233,6 +233,7 @@ def test_a_mixture_larger_than_a_file_is_cut_into_several_in_its_order(tmp_path:
     assert [(record["source"], record["doc_id"]) for record in records] == turns
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_any_number_of_workers_writes_the_same_texts(mixed: Path) -> None:
     whole = recipe(mixed.parent, **MIXTURE, builds=[*recipe(mixed.parent)["builds"], MEGA])
     out = tokmill.run(whole, mixed.parent / "three", workers=3).out

@@ -1,7 +1,9 @@
-"""A finished run, by its own manifest: it lists that of every step."""
+"""A finished run, by its own manifest: it lists that of every step. And a copy of one, to be gone on with."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 from tokmill.artifacts.manifest import Manifest
@@ -49,3 +51,18 @@ def open_run(directory: Path) -> dict[str, Artifact]:
             raise StorageError("is missing", where=str(directory / entry.path), next="run the recipe again")
         found[artifact.manifest.step] = artifact
     return found
+
+
+def link_run(source: Path, target: Path) -> None:
+    """All steps, without the manifest of the run: it is none until its own steps are done. What is there
+    stays, so a copy that was cut short is completed."""
+    for directory, _, names in os.walk(source):
+        below = target / Path(directory).relative_to(source)
+        below.mkdir(parents=True, exist_ok=True)
+        for name in sorted(names):
+            if Path(directory) == source or (below / name).exists():
+                continue
+            if name.endswith(".json"):
+                shutil.copyfile(Path(directory) / name, below / name)
+            else:
+                os.link(Path(directory) / name, below / name)

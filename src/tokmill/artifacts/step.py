@@ -72,8 +72,8 @@ from tokmill.storage.disk import (
     sync_directory,
     told_as_unreadable,
 )
-from tokmill.storage.elsewhere import place_of
 from tokmill.storage.location import file_sha256
+from tokmill.storage.on_demand import place_of
 from tokmill.storage.tables import load_table, table_sha256, write_sorted_table, write_table
 
 
@@ -536,6 +536,16 @@ def is_chat(ingest: Artifact) -> bool:
 def domain_of(ingested: Artifact) -> str:
     """Of a source, as its ingest step has it."""
     return ingested.manifest.options(_Ingested).reading.domain
+
+
+def mixture_of(artifacts: Mapping[str, Artifact], build: Artifact | None = None) -> Artifact | None:
+    """The mixture that a build was made with, of several stages its own; without a build, the only one."""
+    if "mixture" in artifacts:
+        return artifacts["mixture"]
+    stages = {name: one for name, one in artifacts.items() if one.manifest.kind == "mixture"}
+    if build is not None:
+        stages = {name: one for name, one in stages.items() if f"step {name}" in build.manifest.inputs}
+    return next(iter(stages.values())) if len(stages) == 1 else None
 
 
 def list_shards(upstream: Mapping[str, Artifact]) -> list[Shard]:

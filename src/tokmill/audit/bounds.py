@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -33,7 +35,6 @@ from tokmill.storage.tables import load_table
 
 MIN_SCORE, NEAR_THRESHOLD = "language.min_score", "dedup.near.threshold"
 _HASH = ["exact_high", "exact_low"]
-_MARKS = ["kept", "chars", "language", *_HASH]
 _FIXED = (
     *(EMPTY, OTHER_LANGUAGE, DENIED, NOT_ALLOWED, UNKNOWN),
     *(BLOCKED_DOMAIN, BLOCKED_URL, BLOCKED_WORD, NO_URL),
@@ -129,14 +130,15 @@ def _measured(cleaned: Artifact) -> dict[str, str]:
 
 
 def _judged(found: Found, rules: _Bounds, shard: ShardTables) -> Sides:
-    marks = load_table(rules.cleaned.directory / f"marks-{shard.key}.parquet", _MARKS)
+    path = rules.cleaned.directory / f"marks-{shard.key}.parquet"
+    marks = load_table(path, [*judged_marks(rules.cleaned), "chars"])
     is_kept, chars = (np.asarray(marks.column(name)) for name in ("kept", "chars"))
     if rules.new == rules.old:
         return Sides(is_kept, is_kept, chars, [])
     table = load_of(rules.cleaned, f"measures-{shard.key}.parquet")
     assert table is not None, "where there are rules there are measures"
     columns = columns_of(table)
-    is_open = ~_claimed_otherwise(rules.cleaned, shard, marks)
+    is_open = ~claimed_otherwise(rules.cleaned, marks, *_left(rules.cleaned, shard))
     before, after = (judge(columns, own, marks.num_rows).first for own in (rules.old, rules.new))
     none = len(rules.old)
     rows = np.flatnonzero(is_open & ((before == none) != (after == none)))
@@ -158,23 +160,38 @@ def _judged(found: Found, rules: _Bounds, shard: ShardTables) -> Sides:
     return Sides(is_kept, stays, chars, movers)
 
 
-def _claimed_otherwise(cleaned: Artifact, shard: ShardTables, marks: Any) -> Any:
-    """Who is out for another reason than a bound. The ledger names the first fault alone, so what comes after
-    a broken bound is looked up in the marks: nothing left to read, and a language that nobody asked for."""
-    claimed = is_blank(np.column_stack([np.asarray(marks.column(name)) for name in _HASH]))
-    language = cleaned.manifest.options(CleanOptions).language
-    if language and language.applied != "none" and language.asked.keep:
-        codes = one_piece(marks.column("language"))
-        claimed |= ~(is_known(codes) & is_wanted(codes, language.asked.keep))
+def _left(cleaned: Artifact, shard: ShardTables) -> tuple[Any, Any]:
+    """Who left, and why."""
     ledger = load_of(cleaned, f"ledger-{shard.key}.parquet", ["row", "verdict", "reason"])
-    if ledger is not None:
-        reasons = ledger.column("reason").to_pylist()
-        verdicts = ledger.column("verdict").to_pylist()
-        fixed = [
-            v != "edit" and (r in _FIXED or r.startswith(ROBOTS))
-            for v, r in zip(verdicts, reasons, strict=True)
-        ]
-        claimed[np.asarray(ledger.column("row"))[fixed]] = True
+    if ledger is None:
+        return np.zeros(0, np.int64), pa.nulls(0, pa.string())
+    ledger = ledger.filter(pc.not_equal(ledger.column("verdict"), "edit"))
+    return np.asarray(ledger.column("row")), ledger.column("reason")
+
+
+def judged_marks(cleaned: Artifact) -> list[str]:
+    """Columns of the marks that `claimed_otherwise` looks at, and who was kept."""
+    return ["kept", *_HASH, *(["language"] if _kept_languages(cleaned) else [])]
+
+
+def _kept_languages(cleaned: Artifact) -> tuple[str, ...]:
+    language = cleaned.manifest.options(CleanOptions).language
+    return language.asked.keep if language and language.applied != "none" else ()
+
+
+def claimed_otherwise(cleaned: Artifact, marks: Any, left: Any, reasons: Any) -> Any:
+    """Who is out for another reason than a bound; `left` are rows of the marks, with their reasons. A ledger
+    names the first fault alone, so what comes after a broken bound is looked up in the marks: nothing left to
+    read, and a language that nobody asked for."""
+    claimed = is_blank(np.column_stack([np.asarray(marks.column(name)) for name in _HASH]))
+    languages = _kept_languages(cleaned)
+    if languages:
+        codes = one_piece(marks.column("language"))
+        claimed |= ~(is_known(codes) & is_wanted(codes, languages))
+    is_fixed = pc.or_(
+        pc.is_in(reasons, value_set=pa.array(_FIXED, reasons.type)), pc.starts_with(reasons, ROBOTS)
+    )
+    claimed[left[np.asarray(is_fixed)]] = True
     return claimed
 
 

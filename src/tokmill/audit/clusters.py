@@ -18,6 +18,7 @@ from tokmill.audit.opened import open_run
 from tokmill.audit.texts import Place, load_texts
 from tokmill.errors import InputError
 from tokmill.stages.tokens.reading import DocIds
+from tokmill.storage.on_demand import at_hand
 
 _DIFF_CHARS = 40_000  # of each text: difflib is quadratic at its worst
 _CONTEXT_WORDS = 4
@@ -125,7 +126,7 @@ def largest_clusters(dedup: Artifact, count: int, members: int) -> list[LargeClu
 
 def read_clusters(dedup: Artifact, columns: list[str]) -> Iterator[Any]:
     for entry in dedup.manifest.entries("clusters"):
-        with pq.ParquetFile(dedup.path(entry)) as file:
+        with pq.ParquetFile(at_hand(dedup.path(entry))) as file:
             yield from file.iter_batches(columns=columns)
 
 

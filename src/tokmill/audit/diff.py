@@ -23,7 +23,7 @@ Ids need not be unique: equal documents are matched one to one, in order.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -95,8 +95,21 @@ class DocumentDiff(NamedTuple):
         return {**told, "scores": [change.as_json() for change in self.scores]}
 
 
-def diff_documents(a: RunPlaces, b: RunPlaces) -> DocumentDiff:
-    found = _Comparison(a, b)
+class Changed(NamedTuple):
+    """Documents of one source that changed in one way: numbers of shards and rows, in the run before and in
+    the one after; None: there they are not."""
+
+    what: str
+    why: str
+    before: tuple[NDArray[np.int32], NDArray[np.int32]] | None
+    after: tuple[NDArray[np.int32], NDArray[np.int32]] | None
+
+
+def diff_documents(
+    a: RunPlaces, b: RunPlaces, notice: Callable[[Changed], None] = lambda changed: None
+) -> DocumentDiff:
+    """`notice` is told of every document that changed, not of examples alone."""
+    found = _Comparison(a, b, notice)
     for source in dict.fromkeys([*_sources(a), *_sources(b)]):
         found.compare(source)
     came, went, moved = (dict(sorted(c.items())) for c in (found.came, found.went, found.moved))
@@ -111,8 +124,8 @@ def _sources(run: RunPlaces) -> list[str]:
 class _Comparison:
     """Of two runs, source by source."""
 
-    def __init__(self, a: RunPlaces, b: RunPlaces) -> None:
-        self._a, self._b = a, b
+    def __init__(self, a: RunPlaces, b: RunPlaces, notice: Callable[[Changed], None]) -> None:
+        self._a, self._b, self._notice = a, b, notice
         self._outcomes = Outcomes()
         self.same = self.changed = 0
         self.moved: Counter[str] = Counter()
@@ -142,6 +155,9 @@ class _Comparison:
             for why, chosen in ((FORGOTTEN, alone[is_forgotten]), (absent, alone[~is_forgotten])):
                 if len(chosen):
                     counts[why] += len(chosen)
+                    places = _places(side, chosen)
+                    sides = (places, None) if what == "went" else (None, places)
+                    self._notice(Changed(what, why, *sides))
                     self._show(run, source, what, why, side, chosen)
 
     def _judge(
@@ -154,21 +170,26 @@ class _Comparison:
             chosen = np.flatnonzero((was == old) & (now == new))
             names = self._outcomes.names[old], self._outcomes.names[new]
             is_in = [name.startswith(KEPT) for name in names]
+            sides = _places(before, at_a[chosen]), _places(after, at_b[chosen])
             if all(is_in):
                 if not is_same_text:
                     self.changed += count
+                    self._notice(Changed("changed", "another text", *sides))
                     self._show(self._b, source, "changed", "another text", after, at_b[chosen])
                 elif old == new:
                     self.same += count
                 else:
-                    sides = " → ".join(name.removeprefix(f"{KEPT}, ") for name in names)
-                    self.moved[sides] += count
-                    self._show(self._b, source, "moved", sides, after, at_b[chosen])
+                    way = " → ".join(name.removeprefix(f"{KEPT}, ") for name in names)
+                    self.moved[way] += count
+                    self._notice(Changed("moved", way, *sides))
+                    self._show(self._b, source, "moved", way, after, at_b[chosen])
             elif is_in[0]:
                 self.went[names[1]] += count
+                self._notice(Changed("went", names[1], *sides))
                 self._show(self._a, source, "went", names[1], before, at_a[chosen])
             elif is_in[1]:
                 self.came[names[0]] += count
+                self._notice(Changed("came", names[0], *sides))
                 self._show(self._b, source, "came", names[0], after, at_b[chosen])
 
     def _show(self, run: RunPlaces, source: str, what: str, why: str, side: Side, chosen: Numbers) -> None:
@@ -180,6 +201,10 @@ class _Comparison:
             doc_id = load_table(path, ["doc_id"]).column("doc_id")[int(side.rows[at])].as_py()
             self.examples.append({"what": what, "why": why, "source": source, "doc_id": doc_id})
             self._shown[what, why] += 1
+
+
+def _places(side: Side, chosen: Numbers) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    return side.shards[chosen], side.rows[chosen]
 
 
 def match_equal_rows(

@@ -2,7 +2,7 @@
 
     clean       examples-<shard>: chosen while it was cleaned
     ledgers     of ingest, dedup and split, and edits: the first few
-    mixture     documents that have no turn                        over_budget, no_weight
+    mixture     documents that have no turn                        over_budget, no_weight, had_before
     builds      documents that have one, and no token in a row     left_out, tail
 
 What is written down nowhere (not_sampled) has no example.
@@ -19,13 +19,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tokmill.artifacts.history import HISTORY_FILE, History
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.step import Artifact
 from tokmill.audit.opened import Found, list_shard_tables, numbers_in
 from tokmill.audit.places import BuiltSplit, RunPlaces, load_built, load_scheduled, splits_of
 from tokmill.audit.texts import Place, load_texts
+from tokmill.stages.build.continued import seen_levels
 from tokmill.stages.build.mixture import MixtureOptions
 from tokmill.stages.build.scored import LEFT_OUT, score_inputs, times_of
+from tokmill.stages.build.staged import (
+    HAD,
+    HAD_BEFORE,
+    LEFT_OUT_BY_STAGE,
+    NEVER,
+    levels_of,
+    load_had,
+    score_tables,
+    stage_inputs,
+)
 from tokmill.storage.tables import load_table
 from tokmill.tokenizers.regions import without_marks
 
@@ -123,30 +135,48 @@ def first_lines(ledger: Any) -> list[Json]:
 
 def _of_mixture(found: Found, step: str, mixture: Artifact) -> Iterator[Json]:
     for split, facts in mixture.manifest.facts["splits"].items():
-        scheduled = load_scheduled(found.artifacts, split)
+        scheduled = load_scheduled(found.artifacts, mixture, split)
         has_turn = np.zeros(sum(shard.lengths.rows for shard in scheduled.turns.shards), np.bool_)
         has_turn[scheduled.position] = True
-        is_out = _left_out(found, scheduled, split)
-        for own in _some(found, scheduled, is_out):
-            yield _example("drop", LEFT_OUT, detail=f"of {split}", **own)
+        is_out = np.zeros(len(has_turn), np.bool_)
+        for reason, is_left_out in _left_out(found, mixture, scheduled, split):
+            for own in _some(found, scheduled, is_left_out & ~is_out):
+                yield _example("drop", reason, detail=f"of {split}", **own)
+            is_out |= is_left_out
         for own in _some(found, scheduled, ~has_turn & ~is_out):
             reason = "over_budget" if facts["sources"][own["source"]]["wanted"] else "no_weight"
             yield _example("drop", reason, detail=f"of {split}", **own)
 
 
-def _left_out(found: Found, scheduled: BuiltSplit, split: str) -> Any:
-    """Documents that a score leaves out of the mixture, of training alone."""
-    options = found.artifacts["mixture"].manifest.options(MixtureOptions)
+def _left_out(
+    found: Found, mixture: Artifact, scheduled: BuiltSplit, split: str
+) -> Iterator[tuple[str, Any]]:
+    """Reason by reason, documents that a score leaves out of the mixture, or a stage: of training alone."""
+    options = mixture.manifest.options(MixtureOptions)
     shards = scheduled.turns.shards
-    if not options.chosen or split != found.artifacts["tokens"].manifest.facts["splits"][0]:
-        return np.zeros(sum(shard.lengths.rows for shard in shards), np.bool_)
-    facts = found.artifacts["mixture"].manifest.facts["splits"][split]
-    tables = score_inputs(found.artifacts, [shard.number for shard in shards], options.chosen)
-    times = [
-        times_of(Path(shard.lengths.path), Path(table.path), options.chosen, facts.get("least"))
-        for shard, table in zip(shards, tables, strict=True)
-    ]
-    return np.concatenate([np.zeros(0, np.int64), *times]) == 0 if times else np.zeros(0, np.bool_)
+    if not shards or split != found.artifacts["tokens"].manifest.facts["splits"][0]:
+        return
+    numbers, lengths = [shard.number for shard in shards], [Path(shard.lengths.path) for shard in shards]
+    if options.chosen:
+        facts = mixture.manifest.facts["splits"][split]
+        tables = score_inputs(found.artifacts, numbers, options.chosen)
+        times = [
+            times_of(path, Path(table.path), options.chosen, facts.get("least"))
+            for path, table in zip(lengths, tables, strict=True)
+        ]
+        yield LEFT_OUT, np.concatenate(times) == 0
+    if options.stage:
+        inputs = stage_inputs(found.artifacts, split, numbers, options.stage)
+        before = next((Path(item.path) for item in inputs if item.role == HAD), None)
+        had = load_had(before, {shard.number: shard.lengths.rows for shard in shards})
+        levels = levels_of(had, options.stage, lengths, score_tables(inputs, options.stage))
+        level = np.concatenate(list(levels.values()))
+        yield LEFT_OUT_BY_STAGE, level == NEVER
+        yield HAD_BEFORE, level >= options.passes
+    if options.continues:
+        history = History(load_table(found.directory / HISTORY_FILE))
+        seen = [seen_levels(history, shard.source, path) for shard, path in zip(shards, lengths, strict=True)]
+        yield HAD_BEFORE, np.concatenate(seen) >= 2 * options.passes
 
 
 def _of_build(found: Found, step: str, build: Artifact) -> Iterator[Json]:

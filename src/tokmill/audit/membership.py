@@ -9,10 +9,8 @@ The files of a split say how many rows they have and the index which documents: 
 right ones. What does is read here, from where it was decided. What is not at hand is named, and not taken for
 good.
 
-The tokenizer of a build and the listing that it was made from lie beside it, and are known by their sha256:
-
-    <run>/tokenizer/…   <run>/build/rows/train/…            a build of a recipe
-    <out>/tokenizer/…   <out>/train/… or <out>/…            of `build`, `shard`, `encode`
+The listing that a build was made from lies beside it, as its tokenizer does (tokmill.stages.tokens.beside),
+and is known by its sha256.
 """
 
 from __future__ import annotations
@@ -29,10 +27,10 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import is_chat, open_artifact
+from tokmill.artifacts.step import is_chat
 from tokmill.audit.opened import open_run
 from tokmill.clean.edits import NormalizeOptions, normalize_texts
-from tokmill.errors import InputChanged, TokenizerError, TokmillError
+from tokmill.errors import InputChanged, TokmillError
 from tokmill.formats.ids import plain_split
 from tokmill.formats.index import read_row_index
 from tokmill.loader.dataset import INDEX_NAME, Dataset, first_row
@@ -40,6 +38,8 @@ from tokmill.recipe import Source
 from tokmill.schema import one_piece
 from tokmill.sources.readers import list_source, read_documents, resolve_reading
 from tokmill.stages.sampling import spelled_field
+from tokmill.stages.tokens.beside import find_tokenizer as find_tokenizer
+from tokmill.stages.tokens.beside import run_of
 from tokmill.stages.tokens.encoding import Encoding, encode_documents
 from tokmill.stages.tokens.reading import labelled_shards, load_split_texts
 from tokmill.stages.tokens.stage import fim_of
@@ -47,38 +47,7 @@ from tokmill.storage.location import file_sha256
 from tokmill.storage.records import WHOLE
 from tokmill.storage.tables import id_hashes
 from tokmill.tokenizers.fim import Fim
-from tokmill.tokenizers.load import load_tokenizer
 from tokmill.tokenizers.protocol import Tokenizer
-
-
-def find_tokenizer(dataset: Dataset, given: str | Path | None = None) -> Tokenizer:
-    """The build's own, or the file that is given; either way its sha256 must be the recorded one."""
-    path = Path(given) if given is not None else next(filter(Path.is_file, _tokenizer_places(dataset)), None)
-    if path is None:
-        raise TokenizerError(
-            "the tokenizer of this build is not beside it",
-            where=str(dataset.directory),
-            next="give its file (`--tokenizer`)",
-        )
-    facts = dataset.manifest.facts.get("tokenizer", {}) if dataset.manifest is not None else {}
-    return load_tokenizer(path, sha256=dataset.facts.tokenizer_sha256, encoding=facts.get("encoding"))
-
-
-def run_of(dataset: Dataset) -> Path:
-    """Where the run is whose build has this split."""
-    return dataset.directory.parent.parent.parent
-
-
-def _tokenizer_places(dataset: Dataset) -> Iterator[Path]:
-    meta, directory = dataset.store.meta, dataset.directory
-    if meta.get("tokenizer_path"):
-        yield directory / meta["tokenizer_path"]
-    yield from (directory / name for name in meta.get("files", {}) if name.startswith("tokenizer/"))
-    for place in (directory, directory.parent, run_of(dataset) / "tokenizer"):
-        with contextlib.suppress(TokmillError):  # damage of another directory is not this build's
-            artifact = open_artifact(place)
-            if artifact is not None:
-                yield from (artifact.path(entry) for entry in artifact.manifest.entries("tokenizer"))
 
 
 def origin_of(dataset: Dataset) -> Json:
@@ -329,7 +298,10 @@ def _is_chosen(dataset: Dataset) -> bool:
     """A mixture, or a target, left documents out or repeats them."""
     if origin_of(dataset).get("asked", {}).get("sections", {}).get("mixture"):
         return True
-    return dataset.manifest is not None and ("mixture" in dataset.manifest.inputs or bool(_sources(dataset)))
+    if dataset.manifest is None:
+        return False
+    is_mixed = any(name.startswith(("step mixture", "step stage/")) for name in dataset.manifest.inputs)
+    return is_mixed or bool(_sources(dataset))
 
 
 def _read_run(run: dict[str, Any], sources: list[str]) -> Iterator[Labelled]:

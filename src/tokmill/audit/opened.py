@@ -85,11 +85,11 @@ def numbers_in(table: Any, column: str) -> NDArray[Any]:
 
 KINDS = (
     *("ingest", "clean", "inference", "examples", "score", "scores", "dedup", "split"),
-    *("tokenizer", "tokens", "mixture", "build", "texts"),
+    *("tokenizer", "tokens", "mixture", "stage", "build", "curriculum", "texts"),
 )
 _BEFORE_CLEAN = ("ingest", "inference", "examples", "score")
 _MADE = (*_BEFORE_CLEAN, *(kind for kind in KINDS if kind not in _BEFORE_CLEAN))  # each after what it needs
-_NAMED = (*_BEFORE_CLEAN, "clean", "build", "texts")  # one directory per source, score or build
+_NAMED = (*_BEFORE_CLEAN, "clean", "stage", "build", "texts")  # a directory per source, score, stage or build
 
 
 class Found(NamedTuple):

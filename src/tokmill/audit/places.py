@@ -34,12 +34,14 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import FileEntry, Manifest
-from tokmill.artifacts.step import Artifact, open_artifact, text_file_number, texts_in_order
+from tokmill.artifacts.step import Artifact, mixture_of, open_artifact, text_file_number, texts_in_order
 from tokmill.artifacts.tombstones import FORGOTTEN_FILE, load_forgotten, sha256_of
 from tokmill.audit.opened import ShardTables, find_artifacts, list_shard_tables, numbers_in
 from tokmill.errors import CorruptFile, ManifestDamaged, StorageError
 from tokmill.formats.index import RowSpans, find_id, find_places, hash_id, map_places
+from tokmill.schema import ORDER
 from tokmill.stages.tokens.stage import SplitShard, shards_of_split
+from tokmill.storage.on_demand import at_hand
 from tokmill.storage.tables import load_table
 
 Order = tuple[NDArray[np.uint32], NDArray[np.uint32]]
@@ -63,7 +65,7 @@ def find_turns(path: Path, is_mine: NDArray[np.bool_] | None, number: int, seque
     found: list[int] = []
     first = 0
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(at_hand(path)) as file:
             for piece in file.iter_batches(batch_size=_PIECE_TURNS, use_threads=False):
                 numbers, sequences = (np.from_dlpack(piece.column(name)) for name in ("shard", "sequence"))
                 at = np.flatnonzero(sequences == sequence)
@@ -175,18 +177,19 @@ class RunPlaces:
     def turns(self, build: str, split: str) -> Turns:
         """Builds of the same sources share them."""
         wanted = self.artifacts[build].manifest.config["sources"]
-        key = (split, *wanted)
+        order = order_path(self.artifacts, split, self.artifacts[build])
+        key = (split, str(order), *wanted)
         if key not in self._turns:
             if split not in self._shards:
                 self._shards[split] = shards_of_split(self.artifacts, split)
-            self._turns[key] = Turns(self._shards[split], wanted, order_path(self.artifacts, split))
+            self._turns[key] = Turns(self._shards[split], wanted, order)
         return self._turns[key]
 
     def in_texts(self, name: str, split: str, rows: Mapping[int, NDArray[np.int64]]) -> list[Record]:
         """Where the documents with these rows of these shards are in a build of texts."""
         texts = self.artifacts[name]
         files = texts_in_order([split], texts.manifest.files).get(split, [])
-        order = order_path(self.artifacts, split)
+        order = order_path(self.artifacts, split, texts)
         if order is None:  # a file is a shard
             by_number = {text_file_number(entry): entry for entry in files}
             return [
@@ -238,6 +241,15 @@ class RunPlaces:
         at = int(np.searchsorted(rows, place.row))
         return at if at < len(rows) and int(rows[at]) == place.row else None
 
+    def tokens_of(self, place: Place, split: str) -> int:
+        """Of a document that has some in that split, with those that begin and end it."""
+        entry, sequence = self.lengths_entry(place, split), self.sequence_of(place, split)
+        assert entry is not None, "it has tokens"
+        assert sequence is not None, "likewise"
+        return int(
+            numbers_in(load_table(self.artifacts["tokens"].path(entry), ["tokens"]), "tokens")[sequence]
+        )
+
 
 class Turns:
     """The documents of one split of a build, in the order in which they are built."""
@@ -264,6 +276,29 @@ class Turns:
             return self._found[number, sequence]
         (at,) = is_here
         return [int(self._ends[at]) - self.shards[at].lengths.rows + sequence]
+
+    def read_positions(self) -> Iterator[NDArray[np.int64]]:
+        """Of the document of each turn, among all of these shards: some at a time."""
+        if self._path is None:
+            for first in range(0, int(self._ends[-1]) if len(self._ends) else 0, _PIECE_TURNS):
+                yield np.arange(first, min(first + _PIECE_TURNS, int(self._ends[-1])))
+            return
+        bases = self._bases([shard.lengths.rows for shard in self.shards])
+        with pq.ParquetFile(at_hand(self._path)) as file:
+            for group in range(file.num_row_groups):  # of all groups at once it keeps what it has read
+                for piece in file.iter_batches(_PIECE_TURNS, row_groups=[group], use_threads=False):
+                    numbers, sequences = (np.from_dlpack(piece.column(name)) for name in ORDER.names)
+                    if self._is_mine is not None:
+                        mine = self._is_mine[numbers]
+                        numbers, sequences = numbers[mine], sequences[mine]
+                    yield bases[numbers] + sequences
+
+    def _bases(self, sizes: list[int]) -> NDArray[np.int64]:
+        """By the number of a shard: where its documents begin."""
+        bases = np.zeros(max((shard.number for shard in self.shards), default=0) + 1, np.int64)
+        for shard, base in zip(self.shards, np.cumsum([0, *sizes]), strict=False):
+            bases[shard.number] = base
+        return bases
 
     @cached_property
     def order(self) -> Order | None:
@@ -292,9 +327,7 @@ class Turns:
         whole = np.concatenate(parts) if parts else np.zeros(0, np.int64)
         if self.order is None or not parts:
             return whole
-        bases = np.zeros(max(shard.number for shard in self.shards) + 1, np.int64)
-        for shard, base in zip(self.shards, np.cumsum([0, *map(len, parts)]), strict=False):
-            bases[shard.number] = base
+        bases = self._bases([len(part) for part in parts])
         found: NDArray[Any] = whole[bases[self.order[0]] + self.order[1]]
         return found
 
@@ -351,8 +384,12 @@ def _by_path(artifact: Artifact, table: str) -> dict[str, FileEntry]:
     return {entry.path: entry for entry in artifact.manifest.entries(table)}
 
 
-def order_path(artifacts: Mapping[str, Artifact], split: str) -> Path | None:
-    mixture = artifacts.get("mixture")
+def order_path(artifacts: Mapping[str, Artifact], split: str, build: Artifact | None) -> Path | None:
+    """Of the mixture of that build; of no build, of the only one."""
+    return _order_of(mixture_of(artifacts, build), split)
+
+
+def _order_of(mixture: Artifact | None, split: str) -> Path | None:
     path = f"order-{split}.parquet"
     return mixture.directory / path if mixture is not None and path in _by_path(mixture, "order") else None
 
@@ -379,9 +416,10 @@ def load_built(run: RunPlaces, step: str, split: str) -> BuiltSplit:
     return whole._replace(written=written)
 
 
-def load_scheduled(artifacts: Mapping[str, Artifact], split: str) -> BuiltSplit:
-    """Of a run that has no build yet: every turn, whole."""
-    return _whole(Turns(shards_of_split(artifacts, split), [], order_path(artifacts, split)))
+def load_scheduled(artifacts: Mapping[str, Artifact], mixture: Artifact | None, split: str) -> BuiltSplit:
+    """Of a mixture, whatever is built of it: every turn, whole."""
+    order = _order_of(mixture, split)
+    return _whole(Turns(shards_of_split(artifacts, split), [], order))
 
 
 def _whole(turns: Turns) -> BuiltSplit:

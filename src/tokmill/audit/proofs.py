@@ -173,18 +173,22 @@ def _flow_of_tokens(tokens: Manifest, by_step: Mapping[str, Manifest]) -> Iterat
     documents = dict.fromkeys(tokens.facts["splits"], 0)
     for entry in tokens.entries("lengths"):
         documents[entry.path.partition("/")[0]] += entry.rows
-    mixture = by_step.get("mixture")
-    expected = dict(documents)
-    if mixture is not None:
+    made: dict[str, Mapping[str, Manifest]] = {}  # by mixture, what was made with it
+    for step, mixture in by_step.items():
+        if mixture.kind == "mixture":
+            made[step] = {name: one for name, one in by_step.items() if f"step {step}" in one.inputs}
+    for step, own in made.items():
+        mixture, expected = by_step[step], dict(documents)
         turns = {entry.path: entry.rows for entry in mixture.entries("order")}
         mixed = [split for split in documents if f"order-{split}.parquet" in turns]
         offered = sum(documents[split] for split in mixed)
         if mixture.counts["in"] != offered:
-            yield Problem(
-                "mixture", f"{offered:,} documents were to be mixed but {mixture.counts['in']:,} were"
-            )
+            yield Problem(step, f"{offered:,} documents were to be mixed but {mixture.counts['in']:,} were")
         expected |= {split: turns[f"order-{split}.parquet"] for split in mixed}
-    yield from _flow_into(("build", "texts"), sum(expected.values()), by_step)
+        yield from _flow_into(("build", "texts"), sum(expected.values()), own)
+    with_mixture = {name for own in made.values() for name in own}
+    rest = {name: one for name, one in by_step.items() if name not in with_mixture}
+    yield from _flow_into(("build", "texts"), sum(documents.values()), rest)
 
 
 def _flow_into(kinds: Sequence[str], expected: int, by_step: Mapping[str, Manifest]) -> Iterator[Problem]:

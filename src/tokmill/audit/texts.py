@@ -13,6 +13,7 @@ from tokmill.artifacts.step import Artifact
 from tokmill.clean.edits import apply_edits, redact_texts
 from tokmill.clean.examine import CleanOptions
 from tokmill.schema import one_piece
+from tokmill.storage.on_demand import at_hand
 from tokmill.storage.tables import load_table
 from tokmill.tokenizers.regions import without_marks
 
@@ -70,7 +71,7 @@ def _load_rows(artifacts: Mapping[str, Artifact], shard: str, rows: Any) -> tupl
 
 def _edited(path: Any, rows: Any, texts: Any) -> Any:
     """The texts with those rows that a step changed and kept."""
-    if not path.is_file():
+    if not at_hand(path).is_file():
         return texts
     edits = load_table(path, ["row", "text"])
     edited = np.asarray(edits.column("row"))

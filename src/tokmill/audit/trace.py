@@ -13,6 +13,7 @@ or not said. A build taken out of its run answers with what its index says; the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +30,7 @@ from tokmill.formats.ids import find_split
 from tokmill.formats.index import DocumentSpan, find_row
 from tokmill.formats.megatron import MegatronFile
 from tokmill.schema import DEDUP_EDITS
+from tokmill.storage.on_demand import at_hand
 from tokmill.tokenizers.load import load_tokenizer
 from tokmill.tokenizers.protocol import (
     Boundaries,
@@ -88,18 +90,28 @@ class DocumentText(NamedTuple):
 
 def load_clean_text(run: RunPlaces, place: Place) -> str:
     """As cleaning and deduplication left it, a conversation with its marks."""
+    *_, (_, text) = read_layers(run, place)
+    return text
+
+
+def read_layers(run: RunPlaces, place: Place) -> Iterator[tuple[str, str]]:
+    """The text as it was received, then after each table of edits; where one does not name it, as before."""
     shard = place.shard
     text = str(run.document(place)["text"])
+    yield "documents", text
     layers = (
-        (run.artifacts.get(f"clean/{shard.source}"), f"edits-{shard.key}.parquet"),
-        *((run.artifacts.get("dedup"), f"{table}-{shard.number:05d}.parquet") for table in DEDUP_EDITS),
+        ("edits", run.artifacts.get(f"clean/{shard.source}"), f"edits-{shard.key}.parquet"),
+        *(
+            (table, run.artifacts.get("dedup"), f"{table}-{shard.number:05d}.parquet")
+            for table in DEDUP_EDITS
+        ),
     )
-    for artifact, path in layers:
+    for name, artifact, path in layers:
         table = load_of(artifact, path, ["row", "text"])
         if table is not None:
             at = np.flatnonzero(numbers_in(table, "row") == place.row)
             text = str(table.column("text")[int(at[0])]) if len(at) else text
-    return text
+        yield name, text
 
 
 def load_document(run: RunPlaces, place: Place, split: str, sequence: int) -> DocumentText:
@@ -109,7 +121,7 @@ def load_document(run: RunPlaces, place: Place, split: str, sequence: int) -> Do
     stored = load_ids(run, place, split, sequence)
     artifact = run.artifacts["tokenizer"]
     (entry,) = artifact.manifest.entries("tokenizer")
-    facts, path = artifact.manifest.facts, artifact.path(entry)
+    facts, path = artifact.manifest.facts, at_hand(artifact.path(entry))
     controls = facts.get("controls", {})
     lead = int("bos_id" in facts)
     inner = stored[lead:-1]
@@ -135,6 +147,13 @@ def load_ids(
         if entry.path.startswith(f"{split}/") and entry.path.endswith(f"/tokens-{place.shard.number:05d}.bin")
     )
     return MegatronFile(tokens.path(entry).with_suffix("")).sequence(sequence).astype(np.int64)
+
+
+def tokenizer_of(run: RunPlaces) -> Tokenizer:
+    """The one that the run encoded with."""
+    artifact = run.artifacts["tokenizer"]
+    (entry,) = artifact.manifest.entries("tokenizer")
+    return _loaded(artifact.path(entry), entry.content_sha256, artifact.manifest.facts["encoding"])
 
 
 @lru_cache(maxsize=2)

@@ -6,6 +6,7 @@
     every build                     lengths, pointers, ids and description agree? texts: read again?
     whatever is not as it should    looked at once more: a disk may err, and only what it says twice is told
     forgotten.parquet               is none of these documents in a shard, and has none of them tokens?
+    seen.parquet                    does what was seen come after everything else? (continued.py)
     what else lists files           corpora, selections, token caches, samples (proofs.py)
     a URL                           manifests, their files and the flow; builds are not opened and takedowns
                                     not searched for: both need the files, so fetch and verify
@@ -26,6 +27,7 @@ from tokmill.artifacts.manifest import MANIFEST, RECEIPTS, STALE_MANIFEST, FileE
 from tokmill.artifacts.progress import ESTIMATE, JOURNAL
 from tokmill.artifacts.step import Artifact
 from tokmill.artifacts.tombstones import PENDING_FILE
+from tokmill.audit.continued import continuation_problems
 from tokmill.audit.proofs import (
     EXTRA,
     Listing,
@@ -155,6 +157,7 @@ def _verify_below(root: Path, corpora: Path | None, on_bytes: Callable[[int, int
         problems += _builds(root, artifacts)
         problems += _listing_problems(root, listings)
         problems += _twice(root, lambda: list(find_forgotten(root, artifacts)))
+        problems += _twice(root, lambda: list(continuation_problems(root, artifacts)))
     return verification_of(root, artifacts, problems, listings)
 
 

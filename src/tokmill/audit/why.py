@@ -22,6 +22,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from tokmill.artifacts.cells import broken, cell, table
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.step import Artifact
 from tokmill.audit.examples import count_reasons, load_examples
@@ -132,6 +133,28 @@ class History(NamedTuple):
             "explained": list(self.explained),
         }
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the outcome, each rule with value, threshold and margin, and every step."""
+        parts = []
+        if self.rules:
+            rules = [
+                (
+                    rule.rule,
+                    rule.value,
+                    rule.bound,
+                    broken(f"{rule.margin:.6g}") if rule.margin < 0 else rule.margin,
+                )
+                for rule in self.rules
+            ]
+            parts.append(table(["rule", "value", "threshold", "margin"], rules))
+        told = {"ingest": self.ingest, "clean": self.clean, "dedup": self.dedup, "tokens": self.tokens}
+        steps = [(name, _spelled(what)) for name, what in told.items() if what]
+        steps += [("split", self.split)] if self.split else []
+        steps += [(f"build/{build['build']}", _spelled(build)) for build in self.builds]
+        parts.append(table(["step", "what is written there"], steps))
+        outcome = self.outcome if self.outcome.startswith("kept") else broken(self.outcome)
+        return cell(f"{self.doc_id} of {self.source}", outcome, parts)
+
 
 class Told(NamedTuple):
     """A history, and where the document is; None: it never was one, or was taken down."""
@@ -155,6 +178,12 @@ class Why(NamedTuple):
         if self.documents is not None:
             return {"documents": [history.as_json() for history in self.documents]}
         return {"counts": self.counts, "examples": self.examples, "others": self.others or []}
+
+    def _repr_html_(self) -> str:
+        if self.documents is not None:
+            return "".join(history._repr_html_() for history in self.documents)
+        found = [*(self.counts or []), *(self.examples or [])]
+        return "".join(cell("", _spelled(one), []) for one in found)
 
 
 def why(
@@ -209,7 +238,7 @@ def why(
 def tell_histories(run: RunPlaces, doc_id: str, source: str | None = None) -> list[Told]:
     """Every document of that name, in the order of the corpus;
     then records and documents that are not there."""
-    found = [Told(place, _with_tokens(run, place, doc_id)) for place in run.find(doc_id, source)]
+    found = [Told(place, whole_history(run, place, doc_id)) for place in run.find(doc_id, source)]
     found += [Told(None, _of_record(own, row)) for own, row in run.find_left_out(doc_id, source)]
     found += [
         Told(None, History(doc_id, row["source"], "forgotten", {"taken_out_of": row["parent"]}))
@@ -269,7 +298,7 @@ def _of_record(source: str, row: Json) -> History:
     return History(row["doc_id"], source, outcome, {key: row[key] for key in told})
 
 
-def _with_tokens(run: RunPlaces, place: Place, doc_id: str) -> History:
+def whole_history(run: RunPlaces, place: Place, doc_id: str) -> History:
     history = history_of(run, place, doc_id)
     split, outcome = history.split, history.outcome
     if split is None:
@@ -287,7 +316,7 @@ def _with_tokens(run: RunPlaces, place: Place, doc_id: str) -> History:
 
 
 def history_of(run: RunPlaces, place: Place, doc_id: str) -> History:
-    """Until the split: what came of it afterwards is in `_with_tokens`."""
+    """Until the split: what came of it afterwards is in `whole_history`."""
     shard, row = place
     document = run.document(place)
     chunk = shard.key.rpartition("-")[0]
@@ -399,6 +428,13 @@ def _ledger_rows(artifact: Artifact, path: str, row: int) -> list[Json]:
     rows = [ledger.slice(place, 1).to_pylist()[0] for place in places.tolist()]
     told = ("verdict", "reason", "value", "threshold", "match_shard", "match_row", "similarity", "detail")
     return [{key: line[key] for key in told if line[key] is not None} for line in rows]
+
+
+def _spelled(told: Json) -> str:
+    """A few words of what a step wrote down: no lists of places, which may be long."""
+    plain = {name: value for name, value in told.items() if isinstance(value, (str, int, float, bool))}
+    decisions = [_spelled(one) for one in told.get("decisions") or []]
+    return " · ".join([*(f"{name} {value}" for name, value in plain.items()), *decisions])
 
 
 def _past(verdict: str) -> str:

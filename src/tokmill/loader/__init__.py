@@ -8,6 +8,7 @@
 
     naming.py       batches for transformers
     origins.py      whose rows and tokens are           order.py     the n-th sample of all
+    curriculum.py   stages, one after the other
     torch.py        for DataLoader                      tiny.py      a model small enough to try a batch on
     remote.py       a build in an object store
 
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tokmill.loader.batches import Batches
     from tokmill.loader.collating import collate
+    from tokmill.loader.curriculum import Curriculum, open_curriculum
     from tokmill.loader.dataset import Dataset, Example, list_splits, open_dataset
     from tokmill.loader.naming import IGNORE_INDEX, Batch
     from tokmill.loader.order import Bucketing
@@ -33,6 +35,8 @@ _HOMES = {
     "Batch": "tokmill.loader.naming",
     "IGNORE_INDEX": "tokmill.loader.naming",
     "collate": "tokmill.loader.collating",
+    "Curriculum": "tokmill.loader.curriculum",
+    "open_curriculum": "tokmill.loader.curriculum",
     "Dataset": "tokmill.loader.dataset",
     "Example": "tokmill.loader.dataset",
     "list_splits": "tokmill.loader.dataset",
@@ -45,10 +49,12 @@ __all__ = [
     "Batch",
     "Batches",
     "Bucketing",
+    "Curriculum",
     "Dataset",
     "Example",
     "collate",
     "list_splits",
+    "open_curriculum",
     "open_dataset",
 ]
 

@@ -117,9 +117,11 @@ class Step(NamedTuple):
 class Batches:
     """Iterating gives the rest of the current epoch, then the next epoch is the current one.
 
-    Several datasets need `weights`, one for each. `prefetch` batches are made ahead on a thread. With
-    `origins` a batch says whose its rows and tokens are: `source` and `domain` (B,), `token_source` and
-    `token_domain` (B, T), by their numbers in `batches.sources` and `batches.domains`; padding is -1.
+    Rows come in a new order in each epoch (`shuffle="epoch"`), or as they lie ("none"), which is the default
+    where a build says that its rows are in order. Several datasets need `weights`, one for each. `prefetch`
+    batches are made ahead on a thread. With `origins` a batch says whose its rows and tokens are: `source`
+    and `domain` (B,), `token_source` and `token_domain` (B, T), by their numbers in `batches.sources` and
+    `batches.domains`; padding is -1.
     `names="huggingface"` gives what models of transformers are called with: see naming.py.
     """
 
@@ -130,7 +132,7 @@ class Batches:
         seed: int = 0,
         *,
         weights: Sequence[float | str] | None = None,
-        shuffle: Shuffle = "epoch",
+        shuffle: Shuffle | None = None,
         bucketing: Bucketing | None = None,
         drop_last: bool = False,
         rank: int = 0,
@@ -148,8 +150,10 @@ class Batches:
         names: Names = "tokmill",
     ) -> None:
         self.datasets = [dataset] if isinstance(dataset, Dataset) else list(dataset)
-        _check_numbers(batch_size, rank, world_size, prefetch, shuffle)
         _check_datasets(self.datasets)
+        if shuffle is None:
+            shuffle = "none" if any(one.is_in_order for one in self.datasets) else "epoch"
+        _check_numbers(batch_size, rank, world_size, prefetch, shuffle)
         if weights is None:
             if len(self.datasets) > 1:
                 raise InputError(
@@ -290,13 +294,14 @@ class Batches:
             if stop - start == of_a_step or not self.drop_last:
                 yield Step(epoch, start, stop)
 
+    def part_of(self, step: Step, rank: int) -> tuple[int, int]:
+        """The samples of an epoch that are a rank's part of a step."""
+        start, samples, world_size = step.start, step.stop - step.start, self.world_size
+        return start + samples * rank // world_size, start + samples * (rank + 1) // world_size
+
     def batch_of(self, step: Step) -> Batch:
         """This rank's part of a step."""
-        epoch, start, stop = step
-        samples, world_size, rank = stop - start, self.world_size, self.rank
-        if world_size > 1:
-            start, stop = start + samples * rank // world_size, start + samples * (rank + 1) // world_size
-        placed = self.order.between(epoch, start, stop)
+        placed = self.order.between(step.epoch, *self.part_of(step, self.rank))
         batch = self._plain(placed.row) if self._plain is not None else self._collated(placed)
         if self._origins is not None:
             batch = {**batch, **self._origins_of(placed, batch)}

@@ -274,6 +274,11 @@ class Dataset:
         self._sizes = sizes
         self._is_padded = facts.pad_id is not None and facts.seq_len is not None
 
+    @property
+    def is_in_order(self) -> bool:
+        """Whether its rows are to be seen as they lie: those of the rest of a run are."""
+        return self.manifest is not None and bool(self.manifest.facts.get("is_in_order"))
+
     def __len__(self) -> int:
         return self.store.size
 

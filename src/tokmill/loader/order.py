@@ -175,13 +175,15 @@ class Order:
         return Placed(source, row)
 
     def _rows(self, source: int, again: int, within: NDArray[np.int64]) -> NDArray[np.int64]:
-        if self.shuffle == "none":
-            return within
+        return within if self.shuffle == "none" else self.permutation(source, again).at(within)
+
+    def permutation(self, source: int, again: int) -> Permutation:
+        """Of the rows of a dataset, when it gives them for the `again`-th time, from 0."""
         known, permutation = self._permutations.get(source, (-1, None))
         if known != again or permutation is None:
             permutation = Permutation(self.sizes[source], f"{self.seed} rows {source} {again}")
             self._permutations[source] = (again, permutation)
-        return permutation.at(within)
+        return permutation
 
     def _bucketed(self, placed: Placed, run: int, name: str) -> Placed:
         lengths = np.empty(len(placed.row), np.int64)
@@ -222,6 +224,18 @@ class Turns:
         periods, within = np.divmod(numbers, self.period)
         turn = self._turn[within]
         return turn, self._before[within] + periods * np.array(self.weights)[turn]
+
+    def given(self, number: int) -> list[int]:
+        """How many samples each dataset gave before this one."""
+        periods, within = divmod(number, self.period)
+        begun = np.bincount(self._turn[:within], minlength=len(self.weights))
+        return [periods * weight + int(more) for weight, more in zip(self.weights, begun, strict=True)]
+
+    def number_of(self, source: int, count: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The samples that are its `count`-th ones, from 0: what `at` tells, the other way."""
+        periods, within = np.divmod(count, self.weights[source])
+        found: NDArray[np.int64] = periods * self.period + np.flatnonzero(self._turn == source)[within]
+        return found
 
     def samples_until_dry(self, sizes: Sequence[int]) -> int:
         """How many turns there are before a dataset would have to give a sample for the second time."""
@@ -299,6 +313,28 @@ class Permutation:
             beyond = beyond[numbers[beyond] >= np.uint64(self.size)]
         return numbers.view(np.int64)
 
+    def positions_of(self, elements: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Where these elements are: what `at` tells, the other way."""
+        if self._table is not None:
+            places = np.empty(self.size, np.int64)
+            places[self._table] = np.arange(self.size)
+            found: NDArray[np.int64] = places[elements]
+            return found
+        numbers = self._turned_back(np.asarray(elements).astype(np.uint64))
+        beyond = np.flatnonzero(numbers >= np.uint64(self.size))
+        while beyond.size:
+            numbers[beyond] = self._turned_back(numbers[beyond])
+            beyond = beyond[numbers[beyond] >= np.uint64(self.size)]
+        return numbers.view(np.int64)
+
+    def _turned_back(self, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        left = numbers // self._columns
+        right = numbers - left * self._columns
+        for start in reversed(range(0, 2 * _ROUNDS, 4)):
+            right = _taken(right, left, self._columns, self._keys[start + 2], self._keys[start + 3])
+            left = _taken(left, right, self._rows, self._keys[start], self._keys[start + 1])
+        return left * self._columns + right
+
     def _turned(self, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
         left = numbers // self._columns
         right = numbers - left * self._columns
@@ -330,12 +366,28 @@ def _mixed(numbers: NDArray[np.uint64], add: np.uint64, multiply: np.uint64) -> 
 def _added(
     digit: NDArray[np.uint64], other: NDArray[np.uint64], base: np.uint64, add: np.uint64, multiply: np.uint64
 ) -> NDArray[np.uint64]:
-    """digit + hash(other), modulo base. Of the hash 32 bits are scaled,
-    because `%` is slower than all the rest."""
+    """digit + hash(other), modulo base."""
+    shift = _shift(other, base, add, multiply)
+    shift += digit
+    np.minimum(shift, shift - base, out=shift)  # below zero it wraps to more than any digit
+    return shift
+
+
+def _taken(
+    digit: NDArray[np.uint64], other: NDArray[np.uint64], base: np.uint64, add: np.uint64, multiply: np.uint64
+) -> NDArray[np.uint64]:
+    """digit - hash(other), modulo base."""
+    less = digit - _shift(other, base, add, multiply)
+    np.minimum(less, less + base, out=less)  # below zero it wrapped
+    return less
+
+
+def _shift(
+    other: NDArray[np.uint64], base: np.uint64, add: np.uint64, multiply: np.uint64
+) -> NDArray[np.uint64]:
+    """Of the hash 32 bits are scaled, because `%` is slower than all the rest."""
     shift = _mixed(other, add, multiply)
     shift >>= np.uint64(32)
     shift *= base
     shift >>= np.uint64(32)
-    shift += digit
-    np.minimum(shift, shift - base, out=shift)  # below zero it wraps to more than any digit
     return shift

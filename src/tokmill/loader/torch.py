@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from tokmill.errors import MissingExtra
+from tokmill.errors import InputError, MissingExtra
 from tokmill.loader.batches import Batches, Step
+from tokmill.loader.curriculum import Curriculum
 from tokmill.loader.dataset import Dataset
 from tokmill.loader.naming import Batch
 
@@ -108,8 +109,14 @@ class Feed:
     """Tensors of `batches`, made by `num_workers` processes; `batches` says at every step how far it is."""
 
     def __init__(
-        self, batches: Batches, num_workers: int = 0, *, pin_memory: bool = False, **options: Any
+        self, batches: Batches | Curriculum, num_workers: int = 0, *, pin_memory: bool = False, **options: Any
     ) -> None:
+        if num_workers and not isinstance(batches, Batches):
+            raise InputError(
+                "a curriculum is read by one process",
+                where="num_workers",
+                next="leave it out, and give the curriculum `prefetch`",
+            )
         self.batches, self._workers, self._options = batches, num_workers, options
         self._pin_memory = pin_memory
 
@@ -117,9 +124,9 @@ class Feed:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The rest of the current epoch."""
+        """The rest of the current epoch, or of a curriculum."""
         batches, workers = self.batches, self._workers
-        if workers == 0:
+        if workers == 0 or not isinstance(batches, Batches):
             for batch in batches:
                 tensors = as_tensors(batch)
                 yield (

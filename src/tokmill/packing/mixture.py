@@ -246,6 +246,11 @@ class Holding:
     domain: str
     tokens: int
     longest: int = 0  # tokens of its longest document
+    left: tuple[int, ...] = ()  # tokens of its first passes, where some documents had theirs before
+
+    def capacity(self, passes: int) -> int:
+        """Tokens that it can give until each of its documents had so many passes."""
+        return sum(self.left[:passes]) + self.tokens * max(passes - len(self.left), 0)
 
 
 def split_budget(amount: int, splits: Sequence[str], held_out: Mapping[str, Fraction]) -> dict[str, int]:
@@ -255,13 +260,19 @@ def split_budget(amount: int, splits: Sequence[str], held_out: Mapping[str, Frac
     return {splits[0]: amount - sum(parts.values()), **parts}
 
 
-def largest_budget(holdings: Sequence[Holding], mixture: Mixture) -> int:
+def largest_budget(holdings: Sequence[Holding], mixture: Mixture, epochs: int = 1) -> int:
     """The tokens that can be mixed before the first source is exhausted."""
     shares = shares_of(holdings, mixture)
     return min(
-        (int(holding.tokens / share) for holding, share in zip(holdings, shares, strict=True) if share),
+        (_reach(holding, share, epochs) for holding, share in zip(holdings, shares, strict=True) if share),
         default=0,
     )
+
+
+def _reach(holding: Holding, share: Fraction, epochs: int) -> int:
+    """Each pass by itself: so many passes are as many times one."""
+    first = sum(int(tokens / share) for tokens in holding.left[:epochs])
+    return first + int(holding.tokens / share) * max(epochs - len(holding.left), 0)
 
 
 def shares_of(holdings: Sequence[Holding], mixture: Mixture) -> list[Fraction]:
@@ -278,13 +289,13 @@ def source_quotas(
 ) -> list[int]:
     """Tokens that each source is to give, `budget` at most in all."""
     epochs = max_epochs if exhausted == "repeat" else 1
-    capacities = [holding.tokens * epochs for holding in holdings]
+    capacities = [holding.capacity(epochs) for holding in holdings]
     if exhausted != "renormalize":
         refuse_empty_domains(holdings, mixture, budget, exhausted, epochs)
         quotas = [int(budget * share) for share in shares_of(holdings, mixture)]
         for holding, quota, capacity in zip(holdings, quotas, capacities, strict=True):
             if quota > capacity:
-                reach = largest_budget(holdings, mixture) * epochs
+                reach = largest_budget(holdings, mixture, epochs)
                 raise exhausted_error(holding.name, capacity, quota, reach, budget, exhausted, epochs)
         return quotas
     members = {
@@ -307,7 +318,7 @@ def source_quotas(
 def refuse_empty_domains(
     holdings: Sequence[Holding], mixture: Mixture, budget: int, exhausted: Exhausted, epochs: int
 ) -> None:
-    present = {holding.domain for holding in holdings if holding.tokens}
+    present = {holding.domain for holding in holdings if holding.capacity(epochs)}
     for name, weight in mixture.domains.items():
         if weight and name not in present:
             raise exhausted_error(f"domain {name}", 0, int(budget * weight), 0, budget, exhausted, epochs)

@@ -90,7 +90,10 @@ class Turning:
         *,
         has_costs: bool,
         is_strict: bool,
+        enough: int | None = None,
     ) -> None:
+        """`enough`: the turn that brings the tokens there is the last."""
+        self._enough = enough
         self.account = open_account(quotas, shares)
         self.documents = np.zeros(len(streams), np.int64)
         self.dry: int | None = None
@@ -123,15 +126,29 @@ class Turning:
         while why in (WAITING, FULL):
             stop = go_on(self._windows, self.account, self._limit, PATIENCE, self._is_strict, sources, places)
             why = stop.why
-            if stop.turns:
-                source = sources[: stop.turns].copy()
-                position = places[: stop.turns] - self._begins[source] + self._origins[source]
+            turns = self._until_enough(sources[: stop.turns], places[: stop.turns])
+            if turns:
+                source = sources[:turns].copy()
+                position = places[:turns] - self._begins[source] + self._origins[source]
                 self.documents += np.bincount(source, minlength=len(self._begins))
                 yield TurnBatch(source, position)
+            if self._enough is not None and self.spent >= self._enough:
+                return
             if why == WAITING:
                 self._fill(stop.source)
         if why == DRY:
             self.dry = stop.source
+
+    def _until_enough(self, sources: NDArray[np.int32], places: NDArray[np.int64]) -> int:
+        """How many of these turns are wanted; the others are given back."""
+        if self._enough is None:
+            return len(sources)
+        lengths = self._windows.lengths[places]
+        sums = self.spent - int(lengths.sum()) + np.cumsum(lengths)
+        wanted = min(int(np.searchsorted(sums, self._enough)) + 1, len(sources))
+        np.subtract.at(self.account.taken, sources[wanted:], lengths[wanted:])
+        self.account.spent[0] -= int(lengths[wanted:].sum())
+        return wanted
 
     def _fill(self, source: int) -> None:
         """What is left of the window moves to its beginning;
@@ -175,7 +192,10 @@ _MAX_LENGTH = (1 << 31) - 1
 
 
 class Source(Protocol):
-    """What a schedule has to know of a source: its totals, and its documents in the order of each epoch."""
+    """What a schedule has to know of a source: its totals, and its documents in the order of each epoch.
+
+    Where some had passes before, epoch n is the n-th pass of each: those that had it are not in it.
+    """
 
     @property
     def holding(self) -> Holding: ...
@@ -194,6 +214,7 @@ class Summary:
     passed_over: list[int]  # documents that would have exceeded the part of their source
     reached: int  # in the unit of the target
     left_over: int  # what the target has and the schedule has not
+    capacities: list[int]  # tokens that each source could give: once, or what it had not given before
 
     @property
     def total_tokens(self) -> int:
@@ -212,7 +233,7 @@ class Summary:
     @property
     def exhausted(self) -> list[str]:
         """Sources that gave all they have and should have given more."""
-        facts = zip(self.names, self.tokens, self.available, self.shares, self.wanted, strict=True)
+        facts = zip(self.names, self.tokens, self.capacities, self.shares, self.wanted, strict=True)
         return [
             name
             for name, taken, there, built, wanted in facts
@@ -239,7 +260,9 @@ class Scheduling:
         exhausted: Exhausted = "stop",
         max_epochs: int = MAX_EPOCHS,
         seq_len: int | None = None,
+        ends_at_target: bool = False,
     ) -> None:
+        """`ends_at_target`: of blocks, the document that fills the last one is the last."""
         if max_epochs < 1:
             raise RecipeError(f"{max_epochs} epochs", where="mixture.max_epochs", next="set 1 or more")
         self._sources, self._mixture = sources, mixture
@@ -253,6 +276,7 @@ class Scheduling:
                 )
             target = Target("tokens", max(largest_budget(self._holdings, mixture), 1))
         self._target, self._exhausted, self._max_epochs = target, exhausted, max_epochs
+        self._ends_at_target = ends_at_target
         self._budget = target.in_tokens(seq_len)
         self._shares = shares_of(self._holdings, mixture)
         self._turning = self._counted() if self._budget is None else self._budgeted(self._budget)
@@ -267,7 +291,9 @@ class Scheduling:
             if self._exhausted == "stop" or epochs[dry] >= self._max_epochs:
                 raise self._exhausted_error(dry, epochs[dry])
             again = self._sources[dry].read_epoch(epochs[dry])
-            self._turning.more(dry, again, self._holdings[dry].tokens)
+            holding = self._holdings[dry]
+            more = holding.capacity(epochs[dry] + 1) - holding.capacity(epochs[dry])
+            self._turning.more(dry, again, more)
             epochs[dry] += 1
 
     @property
@@ -286,12 +312,17 @@ class Scheduling:
             self._turning.account.passed_over.tolist(),
             reached,
             self._target.amount - reached,
+            [
+                holding.capacity(self._epochs) if holding.left else holding.tokens
+                for holding in self._holdings
+            ],
         )
 
     def _budgeted(self, budget: int) -> Turning:
         """Every source has its part, and as many epochs as that takes."""
         is_met_from_above = self._target.unit == "blocks"
-        if is_met_from_above:
+        enough = budget if is_met_from_above and self._ends_at_target else None
+        if is_met_from_above and enough is None:
             budget = self._with_tails(budget)
         quotas = source_quotas(self._holdings, self._mixture, budget, self._exhausted, self._max_epochs)
         total, limit = max(sum(quotas), 1), budget
@@ -303,11 +334,17 @@ class Scheduling:
             quotas = self._with_a_document_more(quotas)
             limit += max((holding.longest for holding in self._holdings), default=1) - 1
         streams = [
-            _epochs(source, -(-quota // max(source.holding.tokens, 1)))
+            _epochs(source, _passes(source.holding, quota))
             for source, quota in zip(self._sources, quotas, strict=True)
         ]
         return Turning(
-            streams, np.array(quotas, np.int64), _in_bits(parts), limit, has_costs=False, is_strict=False
+            streams,
+            np.array(quotas, np.int64),
+            _in_bits(parts),
+            limit,
+            has_costs=False,
+            is_strict=False,
+            enough=enough,
         )
 
     def _with_tails(self, budget: int) -> int:
@@ -318,12 +355,12 @@ class Scheduling:
         more = budget + max(len(domains) - 1, 0) * (budget // self._target.amount)
         if self._exhausted == "renormalize":
             return more
-        return max(budget, min(more, largest_budget(self._holdings, self._mixture) * self._epochs))
+        return max(budget, min(more, largest_budget(self._holdings, self._mixture, self._epochs)))
 
     def _with_a_document_more(self, quotas: list[int]) -> list[int]:
         """So no source gives less than its part, unless it has no more."""
         return [
-            min(quota + holding.longest, holding.tokens * self._epochs) if share else 0
+            min(quota + holding.longest, holding.capacity(self._epochs)) if share else 0
             for quota, holding, share in zip(quotas, self._holdings, self._shares, strict=True)
         ]
 
@@ -337,7 +374,7 @@ class Scheduling:
             total = sum(holding.tokens for holding in self._holdings) or 1
             refuse_empty_domains(self._holdings, self._mixture, total, self._exhausted, self._max_epochs)
         quotas = [
-            holding.tokens if share else 0
+            holding.capacity(1) if share else 0
             for holding, share in zip(self._holdings, self._shares, strict=True)
         ]
         return Turning(
@@ -377,6 +414,15 @@ def refuse_long_documents(lengths: NDArray[np.integer], where: str) -> None:
             where=where,
             next="split it, or set a maximum document size in filters",
         )
+
+
+def _passes(holding: Holding, quota: int) -> int:
+    """As few as have so many tokens."""
+    for passes in range(len(holding.left)):
+        if holding.capacity(passes) >= quota:
+            return passes
+    rest = quota - holding.capacity(len(holding.left))
+    return len(holding.left) + max(-(-rest // max(holding.tokens, 1)), 0)
 
 
 def _epochs(source: Source, count: int) -> Iterator[Offered]:

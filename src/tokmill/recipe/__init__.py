@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         Values,
         Window,
     )
+    from tokmill.recipe.curriculum import Stage, Where
     from tokmill.recipe.names import ROLES, SOURCE_FORMATS, template_parts
     from tokmill.recipe.scores import (
         FastText,
@@ -80,7 +81,7 @@ if TYPE_CHECKING:
     )
 
 # What has no sections first: who asks for a name of it loads nothing else.
-_HOMES = ("names", "section", "cleaning", "training", "scores", "source", "whole")
+_HOMES = ("names", "section", "cleaning", "curriculum", "training", "scores", "source", "whole")
 
 __all__ = [
     "ROLES",
@@ -128,6 +129,7 @@ __all__ = [
     "Source",
     "Split",
     "StackExchange",
+    "Stage",
     "Templates",
     "TextFormatName",
     "Tokenizer",
@@ -140,6 +142,7 @@ __all__ = [
     "Values",
     "Warc",
     "Webdataset",
+    "Where",
     "Wikipedia",
     "Window",
     "Windows",

@@ -42,6 +42,7 @@ from tokmill.recipe.cleaning import (
     is_directory,
     split_mistakes,
 )
+from tokmill.recipe.curriculum import Stage, mixture_mistakes, stage_mistakes
 from tokmill.recipe.scores import Repeat, Score, Select, score_mistakes
 from tokmill.recipe.section import Amount, Name, Path_, Section, Share, Weight, part_of
 from tokmill.recipe.source import Source
@@ -189,7 +190,7 @@ class Mixture(Section):
     """Shares of the built tokens by domain, and within a domain by source;
     a build is as large as its target."""
 
-    LATER: ClassVar = ("repeat", "select")
+    LATER: ClassVar = ("repeat", "select", "batch_tokens", "stages")
 
     weights: dict[Name, Weight] = Field({}, description="of domains [default: by the tokens they have]")
     sources: dict[Name, dict[Name, Weight]] = Field({}, description="of the sources of a domain")
@@ -210,6 +211,8 @@ class Mixture(Section):
     )
     repeat: Repeat | None = Field(None, description="documents with a high score more often, with a low less")
     select: Select | None = Field(None, description="some documents, drawn by a score")
+    batch_tokens: Amount | None = Field(None, description="of a step of training, for `stages`")
+    stages: list[Stage] = Field([], description="what is trained on in turn, each with its own target")
 
     @classmethod
     def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
@@ -218,7 +221,8 @@ class Mixture(Section):
         targets = [key for key in _TARGETS if given.get(key) is not None]
         for key in targets[1:]:
             yield (key,), f"`{targets[0]}` already says how much is built; keep one"
-        if not targets and given.get("exhausted", "stop") != "stop":
+        yield from mixture_mistakes(given, targets)
+        if not targets and not given.get("stages") and given.get("exhausted", "stop") != "stop":
             yield (
                 ("exhausted",),
                 "has no end without a target: set `tokens`, `blocks`, `documents` or `megabytes`",
@@ -227,6 +231,18 @@ class Mixture(Section):
     @property
     def target(self) -> tuple[Unit, int] | None:
         return next(((key, getattr(self, key)) for key in _TARGETS if getattr(self, key) is not None), None)
+
+    def of_stage(self, stage: Stage, length: int) -> Mixture:
+        """A mixture of that stage alone, in rows of that length."""
+        return self.model_copy(
+            update={
+                "stages": [],
+                "batch_tokens": None,
+                "weights": stage.weights or self.weights,
+                "sources": {**self.sources, **stage.sources},
+                "blocks": stage.rows(length, self.batch_tokens),
+            }
+        )
 
 
 class Pack(Section):
@@ -434,6 +450,7 @@ class Recipe(Section):
                     yield (section, index, "name"), f"{section}[{first[name]}] is called {name} too"
         yield from _fallback_mistakes(given.get("sources"))
         yield from score_mistakes(given)
+        yield from stage_mistakes(given)
         yield from _unknown_names(given)
         yield from split_mistakes(given)
         yield from _chat_mistakes(given)

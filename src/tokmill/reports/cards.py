@@ -20,6 +20,7 @@ from collections import Counter
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from tokmill.artifacts.cells import visible
 from tokmill.artifacts.manifest import FileEntry, Json
 from tokmill.artifacts.step import UNKNOWN, Artifact
 from tokmill.audit.opened import Found, find_artifacts
@@ -28,7 +29,7 @@ from tokmill.errors import plural
 from tokmill.formats import all_formats
 from tokmill.formats.parquet import COLUMNS
 from tokmill.publish.hub_card import HUB_SPLITS, hub_license, scalar, size_category, yaml_list
-from tokmill.reports.charts import NOT_MEASURED, count, percent, spoken, visible
+from tokmill.reports.charts import NOT_MEASURED, count, percent, spoken
 from tokmill.reports.edits import decided_by, is_redaction
 from tokmill.reports.page import resource
 from tokmill.storage.disk import commit_bytes

@@ -20,20 +20,12 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from tokmill.artifacts.cells import visible
 from tokmill.artifacts.manifest import Json
 
-# controls but tab and newline, marks of direction, widths of zero, separators of lines,
-# private and odd spaces
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
-)
 NOT_MEASURED = "not measured"
 _ID_CHARS = 160
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
-
-
-def visible(text: str) -> str:
-    return _UNSEEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", text)
 
 
 def shown(value: object) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import UNKNOWN, Artifact
+from tokmill.artifacts.step import UNKNOWN, Artifact, mixture_of
 from tokmill.audit.opened import KINDS, Found, find_artifacts
 from tokmill.pipeline.timeline import TIMELINE
 from tokmill.recipe.file import parse_recorded
@@ -219,16 +219,34 @@ def describe_tokenizer(found: Found) -> Json | None:
 
 def describe_mixture(found: Found, contents: Contents) -> Json | None:
     """Wanted, and what came of it in the rows of the first build of all sources;
-    without one, as it was scheduled."""
-    artifact = found.artifacts.get("mixture")
-    if artifact is None:
-        return None
+    without one, as it was scheduled. Of stages, each by itself."""
+    stages = {name: one for name, one in found.artifacts.items() if one.manifest.kind == "mixture"}
+    told = [(name, _describe_mixture(found, contents, one)) for name, one in stages.items()]
+    if not told or "mixture" in stages:
+        return told[0][1] if told else None
+    named = [
+        {**split, "split": f"{split['split']}, {name.removeprefix('stage/')}"}
+        for name, one in told
+        for split in one["splits"]
+    ]
+    repeats = sum(one["repeats"] or 0 for _, one in told)
+    return {**told[0][1], "target": None, "repeats": repeats, "build": None, "splits": named}
+
+
+def _describe_mixture(found: Found, contents: Contents, artifact: Artifact) -> Json:
     config = artifact.manifest.config
     by_split: Json = artifact.manifest.facts.get("splits", {})
     named: list[str] = found.artifacts["tokens"].manifest.facts["splits"]
     splits = {split: by_split[split] for split in named if split in by_split}  # a manifest sorts its keys
     builds = found.of_kind("build").items()
-    build = next((name for name, made in builds if not made.manifest.config["sources"]), None)
+    build = next(
+        (
+            name
+            for name, made in builds
+            if not made.manifest.config["sources"] and mixture_of(found.artifacts, made) is artifact
+        ),
+        None,
+    )
     return {
         "target": config.get("target"),
         "exhausted": config.get("exhausted"),

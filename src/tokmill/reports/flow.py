@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.step import mixture_of
 from tokmill.audit.opened import Found, ShardTables, read_ledgers
 from tokmill.audit.texts import Place, load_texts
 from tokmill.reports.drops import Drop
@@ -266,7 +267,7 @@ def _link_drops(flow: Flow, drops: list[Drop], column: int, start: str | dict[st
 
 def _link_mixture(flow: Flow, found: Found, sides: list[str], column: int) -> dict[str, tuple[str, int]]:
     """The node from which each split goes on, and its documents."""
-    mixture = found.artifacts.get("mixture")
+    mixture = mixture_of(found.artifacts, next(iter(found.of_kind("build").values()), None))
     labels: Json = found.artifacts["split"].manifest.counts
     last = {side: (f"split {side}", int(labels[side])) for side in sides}
     for task in mixture.manifest.tasks if mixture is not None else ():

@@ -19,13 +19,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from tokmill.artifacts.cells import visible
 from tokmill.artifacts.manifest import Json
 from tokmill.errors import plural
-from tokmill.reports.charts import Section, brief, percent, prose, safe_json, shown, visible
+from tokmill.reports.charts import Section, brief, percent, prose, safe_json, shown
 from tokmill.reports.facts import gather_facts
 from tokmill.reports.section_documents import clusters_section, drops_section, flow_section, lengths_section
 from tokmill.reports.section_scores import scores_section
@@ -39,6 +41,7 @@ from tokmill.reports.section_tokens import (
     tokenizer_section,
     warnings_section,
 )
+from tokmill.reports.seen import describe_seen, seen_section
 from tokmill.storage.disk import commit_bytes
 
 ROOM_BYTES = 1_400_000
@@ -93,15 +96,16 @@ _SECTIONS = (
     shares_section,
     mixture_section,
     packing_section,
+    seen_section,
     tokenizer_section,
     pace_section,
     chain_section,
 )
+_OPTIONAL = {scores_section: "scores", seen_section: "seen"}  # left out where there are none of these
 
 
 def render_page(facts: Json) -> str:
-    # a run without scores has no section of them
-    sections = [make(facts) for make in _SECTIONS if make is not scores_section or facts["scores"]]
+    sections = [make(facts) for make in _SECTIONS if make not in _OPTIONAL or facts.get(_OPTIONAL[make])]
     lookup = make_lookup(facts["documents"])
     search = _search(len(lookup["rows"]), facts["documents"]["documents"])
     data = f'<script type="application/json" id="documents">{safe_json(lookup)}</script>'
@@ -121,7 +125,8 @@ def frame(
 ) -> str:
     """A page of sections; one with nothing to look up has no script at all. `style` is added to that of all
     pages."""
-    style, script = resource("page.css") + style, resource("page.js") if lookup else ""
+    style = resource("colors.css") + resource("page.css") + style
+    script = resource("frame.js") + resource("page.js") if lookup else ""
     scripts = f" script-src '{_hash(script)}';" if script else ""
     policy = (
         f"default-src 'none'; img-src data:; style-src '{_hash(style)}';{scripts} base-uri 'none'; "
@@ -245,9 +250,15 @@ class Report(NamedTuple):
         }
 
 
-def report(directory: str | Path, out: str | Path | None = None) -> Report:
-    """`out`: the page, or a directory for it; the figures go beside it. The run itself is only read."""
+def report(
+    directory: str | Path,
+    out: str | Path | None = None,
+    state: Mapping[str, Any] | str | Path | None = None,
+) -> Report:
+    """`out`: the page, or a directory for it; the figures go beside it. The run itself is only read.
+    `state`: of a loader of its builds."""
     facts = gather_facts(directory)
+    facts["seen"] = None if state is None else describe_seen(Path(directory), state)
     return write_report(Path(directory), out, facts, render_page(facts))
 
 

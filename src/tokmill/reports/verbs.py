@@ -11,7 +11,7 @@ were written, or estimates (four characters each) where nothing was tokenized ye
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,19 +50,30 @@ def is_of_verbs(directory: Path) -> bool:
     return next(_places(directory), None) is not None
 
 
-def report(directory: str | Path, *, out: str | Path | None = None, cards: bool = False) -> Report:
+def report(
+    directory: str | Path,
+    *,
+    out: str | Path | None = None,
+    cards: bool = False,
+    state: Mapping[str, Any] | str | Path | None = None,
+) -> Report:
     """Of a run, or of what verbs left. `out`: the page, or a directory for it; the figures go beside it.
 
-    `cards`: also DATACARD.md and croissant.json of a run, for publishing.
+    `cards`: also DATACARD.md and croissant.json of a run, for publishing. `state`: of a loader of its builds
+    (a mapping, or a file of JSON), for a section about what was trained on by then.
     """
     if Path(directory).is_dir() and is_of_verbs(Path(directory)):
+        if state is not None:
+            raise RecipeError(
+                "--state needs the run of a recipe", where=str(directory), next="give a run, or no state"
+            )
         if cards:
             raise RecipeError(
                 "--cards needs the run of a recipe", where=str(directory), next="give a run, or no cards"
             )
         facts = gather_steps(Path(directory))
         return write_report(Path(directory), out, facts, _page(facts))
-    made = report_run(directory, out)
+    made = report_run(directory, out, state)
     return made._replace(cards=tuple(write_cards(directory, made.page.parent, made.facts))) if cards else made
 
 

@@ -60,6 +60,7 @@ from tokmill.schema import one_piece
 from tokmill.storage.disk import (
     TEMP_PREFIX,
     CommitFile,
+    Written,
     is_fault_of_reading,
     load_array,
     open_commit,
@@ -311,6 +312,7 @@ _GROUP_ROWS = 65536
 
 class AppendedTable:
     entry: FileEntry  # there when the block is left
+    written: Written  # likewise
 
     def __init__(self, schema: Any, writer: Any) -> None:
         self._writer = writer
@@ -328,17 +330,25 @@ class AppendedTable:
 @contextlib.contextmanager
 def open_table(task: Task, path: str, name: str, schema: Any, *, by: str) -> Iterator[AppendedTable]:
     few = [field.name for field in schema if field.name.endswith("shard") and pa.types.is_string(field.type)]
-    with open_commit(Path(task.directory) / path) as file:
+    with open_parquet(
+        Path(task.directory) / path, schema, use_dictionary=few or False, write_statistics=[by]
+    ) as table:
+        yield table
+    table.entry = file_entry(
+        path, name, table.written, rows=table.rows, content_sha256=table.digest.hexdigest()
+    )
+
+
+@contextlib.contextmanager
+def open_parquet(path: Path, schema: Any, **how: Any) -> Iterator[AppendedTable]:
+    """A file that has its name when the block is left; `how` are options of Arrow's writer."""
+    with open_commit(path) as file:
         sink = pa.PythonFile(_Sink(file), mode="w")
-        with pq.ParquetWriter(
-            sink, schema, compression="lz4", use_dictionary=few or False, write_statistics=[by]
-        ) as writer:
+        with pq.ParquetWriter(sink, schema, **{"compression": "lz4", **how}) as writer:
             table = AppendedTable(schema, writer)
             yield table
         sink.close()
-    table.entry = file_entry(
-        path, name, file.written, rows=table.rows, content_sha256=table.digest.hexdigest()
-    )
+    table.written = file.written
 
 
 def read_tables(path: Path, columns: Sequence[str]) -> Iterator[Any]:

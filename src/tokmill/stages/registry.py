@@ -14,7 +14,7 @@ import msgspec
 from tokmill.artifacts.manifest import Receipt, check_conservation, write_receipt
 from tokmill.artifacts.step import Stage, Task, TaskFunction, accept_hooks
 from tokmill.publish.node import perform_in_store
-from tokmill.stages import clean, inference, ranking, texts
+from tokmill.stages import clean, curriculum, inference, ranking, texts
 from tokmill.stages.build import mixture
 from tokmill.stages.build import stage as build
 from tokmill.stages.dedup import stage as dedup
@@ -41,6 +41,7 @@ STAGES: dict[str, Stage[Any]] = {
         tokens.STAGE,
         mixture.STAGE,
         build.STAGE,
+        curriculum.STAGE,
         texts.STAGE,
         indexes.STAGE,
     )

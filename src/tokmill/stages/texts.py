@@ -57,7 +57,7 @@ from tokmill.stages.build.stage import turns_of
 from tokmill.stages.text_card import CardOptions, perform_card
 from tokmill.stages.tokens.reading import CHARS_PER_TOKEN, labelled_shards, load_split_texts
 from tokmill.stages.warnings import tell
-from tokmill.storage.elsewhere import at_hand
+from tokmill.storage.on_demand import at_hand
 from tokmill.storage.tables import (
     join_sequences,
     load_rows,

@@ -67,7 +67,7 @@ def digests(out: Path) -> dict[str, str]:
 
 
 def recipe_of(directory: Path, **more: Any) -> Path:
-    recipe = small_corpus(directory, problems=900, builds=BUILDS, **more)
+    recipe = small_corpus(directory, problems=400, builds=BUILDS, **more)
     described = json.loads(recipe.read_text())
     for build in described["builds"]:
         if build["format"] in ("npy", "parquet", "arrow"):

@@ -22,10 +22,11 @@ from tokmill.packing.mixture import Mixture, Target
 from tokmill.schema import LENGTHS
 from tokmill.stages import external as sorting
 from tokmill.stages.build import mixture
-from tokmill.stages.build import mixture as offering
+from tokmill.stages.build import streams as offering
 from tokmill.stages.build.documents import TURNS
-from tokmill.stages.build.mixture import SourceStream, SplitMixtureOptions, perform_mixture
+from tokmill.stages.build.mixture import SplitMixtureOptions, perform_mixture
 from tokmill.stages.build.runs import perform_run
+from tokmill.stages.build.streams import SourceStream
 from tokmill.storage.tables import id_hashes, write_table
 from written import load_table
 

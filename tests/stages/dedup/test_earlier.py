@@ -3,9 +3,11 @@ for any workers and any cut; an edit as a fresh run; and what is refused."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -103,8 +105,11 @@ def likeness(texts: list[str], before: list[str], n: int = 5) -> list[dict[int, 
     found = []
     for text in texts:
         grams = shingle_set(text, n)
-        others = {number for gram in grams for number in having.get(gram, ())}
-        found.append({number: len(grams & sets[number]) / len(grams | sets[number]) for number in others})
+        # in both: counted gram by gram, since most pairs share a phrase of a template and no more
+        both = Counter(itertools.chain.from_iterable(having.get(gram, ()) for gram in grams))
+        found.append(
+            {number: in_both / (len(grams) + len(sets[number]) - in_both) for number, in_both in both.items()}
+        )
     return found
 
 

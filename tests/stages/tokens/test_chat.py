@@ -190,6 +190,7 @@ def test_tensors_have_the_mask(made: Path) -> None:
         assert tensors["loss_mask"].numpy().tolist() == batch["loss_mask"].tolist()
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_other_workers_give_the_same_bytes(made: Path, tmp_path: Path) -> None:
     path = made / "recipe.yaml"
     tokmill.run(path, out=tmp_path / "out", workers=3)

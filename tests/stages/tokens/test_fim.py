@@ -142,6 +142,7 @@ def test_cuts_are_spread_over_the_text(made: Path) -> None:
     assert 0.2 < sum(shares) / len(shares) < 0.47, "the smaller of two uniform draws is a third on average"
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_three_workers_give_the_same_tokens(made: Path, tmp_path: Path) -> None:
     tokmill.run(made / "recipe.yaml", out=tmp_path / "out", workers=3)
     for step in ("tokens", "build/rows"):

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import FileEntry
-from tokmill.artifacts.step import UNKNOWN, Artifact
+from tokmill.artifacts.step import UNKNOWN, Artifact, mixture_of
 from tokmill.formats.index import map_places
 from tokmill.schema import ORDER, one_piece
 from tokmill.stages.external import read_tables
@@ -101,7 +101,7 @@ def load_contents(artifacts: Mapping[str, Artifact]) -> Contents:
             own = [shard for shard in marks[split].shards if not wanted or shard.source in wanted]
             places = next((entry for entry in receipt.files if entry.table == "places"), None)
             name = build.manifest.step.partition("/")[2]
-            for table in _counted(marks[split], _read_turns(artifacts, split, own), build, places):
+            for table in _counted(marks[split], _read_turns(artifacts, build, split, own), build, places):
                 held += [
                     Held(build=name, split=split, domain=marks[split].domains[row["source"]], **row)
                     for row in table.to_pylist()
@@ -189,9 +189,11 @@ def _counted(marks: _Marks, turns: Iterable[Any], build: Artifact, places: FileE
         yield summed.rename_columns([name.removesuffix("_sum") for name in summed.column_names])
 
 
-def _read_turns(artifacts: Mapping[str, Artifact], split: str, shards: list[SplitShard]) -> Iterator[Any]:
+def _read_turns(
+    artifacts: Mapping[str, Artifact], build: Artifact, split: str, shards: list[SplitShard]
+) -> Iterator[Any]:
     """Shard, sequence, tokens, language and licence of the documents of these shards, in their turns."""
-    mixture = artifacts.get("mixture")
+    mixture = mixture_of(artifacts, build)
     entries = (
         {entry.path: entry for entry in mixture.manifest.entries("order")} if mixture is not None else {}
     )

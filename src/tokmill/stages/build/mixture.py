@@ -13,25 +13,17 @@ A target is for all splits together: each has its part. Where a source repeats, 
 splits take the same weights as far as they go: what they lack is renormalized, never repeated, and never
 stops a run.
 
-A source as a mixture sees it: its documents in the order of each epoch, and those that were taken, once more.
-
-    lengths-<shard> … ─ mark by the keyed hash of the id ─ sort ─> lengths of an epoch, in batches  read_epoch
-    sorted runs … ──────────────────────────────────────── merge ─┘ └─ kept until they are passed
-                                                                       ─> taken: TURNS and their place
-
-Two things are held: what the schedule has not passed yet, and what sorting holds.
-Both are bounded by constants.
+Sources are read by streams.py, in the order of their passes.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -40,6 +32,7 @@ from msgspec.structs import asdict
 from msgspec.structs import replace as replace_fields
 from numpy.typing import NDArray
 
+from tokmill.artifacts.history import Continues, History
 from tokmill.artifacts.manifest import FileEntry, Json, Receipt, sum_counts
 from tokmill.artifacts.step import (
     Artifact,
@@ -55,6 +48,7 @@ from tokmill.artifacts.step import (
     usable_receipts,
     write_shard_table,
 )
+from tokmill.errors import InputError
 from tokmill.packing.mixture import (
     STARVED,
     Exhausted,
@@ -66,27 +60,34 @@ from tokmill.packing.mixture import (
     Unit,
     limit_of_weights,
     natural_mixture,
+    shares_of,
     split_budget,
 )
 from tokmill.packing.schedule import (
-    Offered,
     Scheduling,
     Summary,
     TurnBatch,
-    refuse_long_documents,
 )
-from tokmill.schema import ORDER, one_piece
+from tokmill.schema import ORDER
+from tokmill.stages.build.continued import (
+    MOST_PASSES,
+    MetOptions,
+    TokenFile,
+    count_sets,
+    history_input,
+    met_warning,
+    open_history,
+    perform_met,
+    refuse_other_tokenizer,
+    refuse_used_up,
+    seen_levels,
+    what_is_left,
+)
 from tokmill.stages.build.documents import TURNS
 from tokmill.stages.build.runs import (
-    MARK,
     RUNS,
     RunOptions,
-    Runs,
-    Taken,
-    is_place,
     joined,
-    load_documents,
-    mark_documents,
     open_runs,
     perform_run,
 )
@@ -99,166 +100,22 @@ from tokmill.stages.build.scored import (
     score_inputs,
     times_of,
 )
-from tokmill.stages.external import open_table, sort_tables
+from tokmill.stages.build.staged import (
+    HAD,
+    HAD_BEFORE,
+    LEFT_OUT_BY_STAGE,
+    StageOptions,
+    levels_of,
+    load_had,
+    score_tables,
+    stage_inputs,
+    write_had,
+)
+from tokmill.stages.build.streams import Last, Levels, SourceStream, StreamOptions, Times
+from tokmill.stages.external import open_table
 from tokmill.stages.sampling import HashSplit, SplitOptions
 from tokmill.stages.tokens.stage import shards_of_split
 from tokmill.stages.warnings import tell
-from tokmill.storage.tables import id_hashes, load_table
-
-# In memory of all sources together, while their runs are merged.
-_MERGE_ROWS = 1 << 19
-
-
-# How often each document of a shard is offered in an epoch, by the number of the shard; None: once.
-Times = Callable[[int], NDArray[np.int64]]
-
-_COPY = np.uint64(0x9E3779B97F4A7C15)
-
-
-class StreamOptions(NamedTuple):
-    """What the streams of a mixture have in common."""
-
-    order: Literal["shuffle", "corpus"]
-    seed: int
-    unit: Unit
-    directory: Path
-    sources: int  # that share the memory
-
-
-class SourceStream:
-    """The documents of the shards of one source: their numbers, and where their lengths are."""
-
-    def __init__(
-        self,
-        name: str,
-        domain: str,
-        shards: list[tuple[int, Path]],
-        options: StreamOptions,
-        runs: Runs | None = None,
-        times: Times | None = None,
-    ) -> None:
-        """`runs`: the same documents, where they were sorted before."""
-        self._name, self._shards, self._options, self._runs = name, shards, options, runs
-        self._times = times
-        self.documents = self.offered = self.left_out = tokens = longest = 0
-        self.tokens_once = 0  # of documents that are offered at all
-        self._is_taken: dict[int, NDArray[np.uint8]] = {}  # of each shard, a bit for each document
-        for number, lengths in zip(self._numbers(), self._lengths(), strict=True):
-            refuse_long_documents(lengths, name)
-            often = np.ones(len(lengths), np.int64) if times is None else times(number)
-            self.documents += len(lengths)
-            self.offered += int(often.sum())
-            self.left_out += int((often == 0).sum())
-            self.tokens_once += int(lengths[often > 0].sum())
-            tokens += int((lengths * often).sum())
-            longest = max(longest, int(lengths[often > 0].max(initial=0)))
-            if times is not None:
-                self._is_taken[number] = np.zeros(-(-len(lengths) // 8), np.uint8)
-        self.holding = Holding(name, domain, tokens, longest)
-        self._read = 0
-        self._waiting: deque[tuple[int, Any]] = deque()  # position of the first row, rows
-
-    def read_epoch(self, epoch: int) -> Iterator[Offered]:
-        for table in self._tables() if self._options.order == "corpus" else self._shuffled(epoch):
-            self._waiting.append((self._read, table))
-            self._read += table.num_rows
-            lengths = np.asarray(table.column("tokens"))
-            match self._options.unit:
-                case "documents":
-                    yield Offered(lengths, np.ones(len(lengths), np.int64))
-                case "megabytes":
-                    yield Offered(lengths, np.asarray(table.column("text_bytes")))
-                case _:
-                    yield Offered(lengths)
-
-    def take(self, positions: NDArray[np.int64]) -> Taken:
-        """The documents at these positions, ascending; nobody asks for one of them or before them again."""
-        found = []
-        while len(positions):
-            assert self._waiting, f"{self._name}: {len(positions)} documents that were not read"
-            first, table = self._waiting[0]
-            stop = int(np.searchsorted(positions, first + table.num_rows))
-            mine, positions = positions[:stop] - first, positions[stop:]
-            if len(mine) and int(mine[-1]) - int(mine[0]) == len(mine) - 1:
-                found.append(table.slice(int(mine[0]), len(mine)))
-            else:
-                found.append(table.take(pa.array(mine)))
-            if len(positions) or int(mine[-1]) == table.num_rows - 1:
-                self._waiting.popleft()
-        for table in found if self._times is not None else ():
-            self._note(table)
-        return joined([self._documents(table) for table in found if table.num_rows])
-
-    def distinct(self, turns: int) -> int:
-        """How many different documents have had a turn, of so many turns.
-
-        A source begins an epoch when all its documents have had their turn: none of them is passed over
-        before the last epoch, where the room that is left may be too small. So there are as many different
-        documents as turns, up to all; where some repeat within an epoch, they are counted one by one.
-        """
-        if self._times is None:
-            return min(turns, self.documents)
-        return sum(int(np.unpackbits(bits).sum()) for bits in self._is_taken.values())
-
-    def _note(self, table: Any) -> None:
-        shards, rows = (np.asarray(one_piece(table.column(name))) for name in ("shard", "sequence"))
-        for number in np.unique(shards).tolist():
-            mine = rows[shards == number].astype(np.int64)
-            np.bitwise_or.at(self._is_taken[number], mine >> 3, (1 << (mine & 7)).astype(np.uint8))
-
-    def _numbers(self) -> Iterator[int]:
-        if self._runs is not None:
-            yield from range(len(self._runs.lengths))  # of runs, which no document repeats in
-        else:
-            yield from (number for number, _ in self._shards)
-
-    def _documents(self, table: Any) -> Taken:
-        if self._runs is not None and is_place(table):
-            return self._runs.take(table)
-        return Taken(table, np.arange(table.num_rows))
-
-    def _lengths(self) -> Iterator[NDArray[np.int64]]:
-        if self._runs is not None:
-            yield from self._runs.lengths
-        else:
-            for _, path in self._shards:
-                yield np.asarray(load_table(path, ["tokens"]).column("tokens"))
-
-    def _shuffled(self, epoch: int) -> Iterator[Any]:
-        memory = _MERGE_ROWS // self._options.sources
-        if self._runs is not None and not epoch:
-            yield from self._runs.read(memory)
-            return
-
-        def marked() -> Iterator[Any]:
-            first = 0
-            for table, copies in self._copied():
-                identities = id_hashes(table.column("doc_id"))
-                if copies is not None:  # each copy has a place of its own
-                    identities = identities ^ (copies.astype(np.uint64) * _COPY)
-                yield mark_documents(
-                    table, identities, self._name, self._options.seed, epoch, first, self.offered
-                )
-                first += table.num_rows
-
-        for table in sort_tables(marked(), MARK.name, self.offered, self._options.directory, memory):
-            yield table.drop_columns([MARK.name])
-
-    def _tables(self) -> Iterator[Any]:
-        """In the order of the corpus; a document that repeats stands there so often."""
-        yield from (table for table, _ in self._copied())
-
-    def _copied(self) -> Iterator[tuple[Any, NDArray[np.int64] | None]]:
-        for number, path in self._shards:
-            table = load_documents(number, path)
-            if self._times is None:
-                yield table, None
-                continue
-            often = self._times(number)
-            rows = np.repeat(np.arange(table.num_rows), often)
-            copies = np.arange(len(rows)) - np.repeat(np.cumsum(often) - often, often)
-            yield table.take(pa.array(rows)).combine_chunks(), copies
-
 
 # Turns of a part: a quarter of the documents that a build plans at once, some 20 MB of names and numbers.
 _PART_TURNS = 1 << 18
@@ -280,6 +137,13 @@ class MixtureOptions(msgspec.Struct, frozen=True, kw_only=True):
     # of a target in blocks, told so that mixtures of before, which came short of them, are made again
     met: Literal["from above"] | msgspec.UnsetType = msgspec.UNSET
     chosen: ByScore | msgspec.UnsetType = msgspec.UNSET  # of training, where a score says how often
+    continues: Continues | msgspec.UnsetType = msgspec.UNSET  # of training, what was seen before
+    stage: StageOptions | msgspec.UnsetType = msgspec.UNSET  # one of several, which go through the sources
+
+    @property
+    def passes(self) -> int:
+        """That a document may have, in all."""
+        return self.max_epochs if self.exhausted == "repeat" else 1
 
 
 class SplitMixtureOptions(MixtureOptions, frozen=True, kw_only=True):
@@ -294,6 +158,9 @@ class SplitMixtureOptions(MixtureOptions, frozen=True, kw_only=True):
 def conduct(step: Step[MixtureOptions], upstream: Mapping[str, Artifact]) -> Conduct:
     options = step.options
     splits = upstream["tokens"].manifest.facts["splits"]
+    continues = options.continues or None
+    if continues is not None:
+        refuse_other_tokenizer(continues, upstream["tokens"].manifest.facts["tokenizer"])
     mixed = splits[:1] if options.held_out == "whole" else splits
     targets = _targets(options, mixed, upstream)
     tasks: list[Task] = []
@@ -308,6 +175,10 @@ def conduct(step: Step[MixtureOptions], upstream: Mapping[str, Artifact]) -> Con
             shards=tuple((shard.number, shard.source) for shard in shards),
         )
         inputs = [shard.lengths for shard in shards]
+        if continues is not None and split == splits[0]:
+            inputs.append(history_input(step.extra, continues))
+        elif continues is not None:
+            own = replace_fields(own, continues=msgspec.UNSET)
         if options.chosen:
             if split != splits[0]:
                 own = replace_fields(own, chosen=msgspec.UNSET)
@@ -316,16 +187,39 @@ def conduct(step: Step[MixtureOptions], upstream: Mapping[str, Artifact]) -> Con
                 if isinstance(options.chosen, SelectByScore):
                     (picked,) = yield [_select_task(step, own, inputs)]
                     own = replace_fields(own, least=picked.facts["least"])
+        if options.stage:
+            inputs += stage_inputs(upstream, split, [shard.number for shard in shards], options.stage)
         tasks.append(
             Task(function="mixture", key=split, options=own, inputs=inputs, directory=str(step.directory))
         )
     receipts = yield from _perform_mixtures(step, tasks)
     facts: Json = {"splits": {receipt.key: receipt.facts for receipt in receipts}}
     limit = limit_of_mixture(options, facts["splits"].get(splits[0]))
-    if limit is not None and limit.is_starved:
-        facts["warnings"] = [f"{limit}; {STARVED}"]
-        tell(step.name, facts["warnings"])
+    warnings = [f"{limit}; {STARVED}"] if limit is not None and limit.is_starved else []
+    if continues is not None:
+        held_out = [task for split in splits[1:] if (task := _met_task(step, split, continues, upstream))]
+        for receipt in (yield held_out) if held_out else ():
+            if receipt.facts["met"]:
+                warnings.append(met_warning(receipt.key.removesuffix(".met"), receipt.facts["met"]))
+    if warnings:
+        facts["warnings"] = warnings
+        tell(step.name, warnings)
     return Outcome(receipts, sum_counts(receipts), facts)
+
+
+def _met_task(
+    step: Step[MixtureOptions], split: str, continues: Continues, upstream: Mapping[str, Artifact]
+) -> Task[MetOptions] | None:
+    shards = shards_of_split(upstream, split)
+    if not shards:
+        return None
+    return Task(
+        function="mixture.met",
+        key=f"{split}.met",
+        options=MetOptions(sources=tuple(shard.source for shard in shards)),
+        inputs=[*(shard.lengths for shard in shards), history_input(step.extra, continues)],
+        directory=str(step.directory),
+    )
 
 
 # Reading, hashing and sorting are four fifths of a mixture: tasks of so many documents share it. Fewer than
@@ -360,14 +254,15 @@ def _perform_mixtures(
 
 
 def _is_large(whole: Task[SplitMixtureOptions]) -> bool:
-    rows = sum(item.rows for item in whole.inputs)
+    rows = sum(item.rows for item in whole.inputs if item.role == "lengths")
     return whole.options.order == "shuffle" and not whole.options.chosen and rows >= 3 * _SORTED_AT_ONCE
 
 
 def _run_tasks(whole: Task[SplitMixtureOptions]) -> list[Task]:
     """Of whole shards of one source, in their order."""
     by_source: dict[str, list[tuple[int, Input]]] = {}
-    for (number, source), item in zip(whole.options.shards, whole.inputs, strict=True):
+    lengths = [item for item in whole.inputs if item.role == "lengths"]
+    for (number, source), item in zip(whole.options.shards, lengths, strict=True):
         by_source.setdefault(source, []).append((number, item))
     tasks: list[Task] = []
     for source, shards in by_source.items():
@@ -410,7 +305,20 @@ def limit_of_mixture(options: MixtureOptions, facts: Json | None) -> Limit | Non
 
 
 def perform_mixture(task: Task[SplitMixtureOptions]) -> Made:
-    options, streams = task.options, _streams(task)
+    stage = task.options.stage
+    if not stage:
+        return _perform(task)
+    try:
+        return _perform(task)
+    except InputError as error:
+        if error.where != "mixture":
+            raise
+        raise InputError(error.what, where=f"stage {stage.name}", next=error.next) from error
+
+
+def _perform(task: Task[SplitMixtureOptions]) -> Made:
+    options, had, history = task.options, _had(task), open_history(task)
+    streams = _streams(task, had, history)
     holdings = [stream.holding for stream in streams]
     mixture = _mixture(options, holdings)
     exhausted = options.exhausted
@@ -419,6 +327,8 @@ def perform_mixture(task: Task[SplitMixtureOptions]) -> Made:
     target = None
     if options.target is not None and options.amount is not None:
         target = Target(options.target[0], options.amount)
+    if history is not None and target is None:
+        refuse_used_up(holdings, shares_of(holdings, mixture))
     scheduling = Scheduling(
         streams,
         mixture,
@@ -426,6 +336,7 @@ def perform_mixture(task: Task[SplitMixtureOptions]) -> Made:
         exhausted=exhausted,
         max_epochs=options.max_epochs,
         seq_len=None if options.seq_len is msgspec.UNSET else options.seq_len,
+        ends_at_target=bool(options.stage),  # what has a turn and is in no row would be lost to the others
     )
     parts: list[FileEntry] = []
     with open_table(task, f"order-{task.key}.parquet", "order", ORDER, by="shard") as order:
@@ -446,10 +357,39 @@ def perform_mixture(task: Task[SplitMixtureOptions]) -> Made:
             }
     if options.target is not None and options.target[0] == "blocks":
         facts["blocks"] = options.amount
-    return Made([order.entry, *parts], _counts(found, streams), facts)
+    if history is not None:
+        lengths = [item for item in task.inputs if item.role == "lengths"]
+        documents = [
+            TokenFile(number, source, Path(item.path), item.rows)
+            for (number, source), item in zip(options.shards, lengths, strict=True)
+        ]
+        facts["continued"] = count_sets(documents, Path(task.directory) / order.entry.path, history)
+        for name, sets in facts["continued"]["sources"].items():
+            facts["sources"][name]["epochs"] = sets["epochs"]
+    files = [order.entry, *parts]
+    if had is not None:
+        for number, stream in enumerate(streams):
+            facts["sources"][found.names[number]] |= _passed(stream, had, found.tokens[number])
+        for stream in streams:
+            had |= stream.had_by_now(had)
+        files.append(write_had(task, had))
+    return Made(files, _counts(found, streams, options.passes), facts)
 
 
-def _streams(task: Task[SplitMixtureOptions]) -> list[SourceStream]:
+def _passed(stream: SourceStream, had: dict[int, NDArray[np.uint8]], taken: int) -> Json:
+    """How far the stages have come with a source: of all its documents, whichever this one is of."""
+    before, whole = stream.tokens_of(had)
+    return {
+        "before": before,
+        "passes": round((before + taken) / whole, 6) if whole else 0.0,
+        "again": stream.again(),
+        "left_out": stream.left_out,
+    }
+
+
+def _streams(
+    task: Task[SplitMixtureOptions], had: dict[int, NDArray[np.uint8]] | None, history: History | None
+) -> list[SourceStream]:
     """The documents of each source, in the order of the recipe."""
     options, by_source = task.options, dict[str, list[tuple[int, Path]]]()
     for (number, source), path in zip(options.shards, task.paths("lengths"), strict=True):
@@ -458,10 +398,37 @@ def _streams(task: Task[SplitMixtureOptions]) -> list[SourceStream]:
     shared = StreamOptions(options.order, options.seed, unit, Path(task.directory), len(by_source))
     runs = open_runs(task.paths(RUNS), dict(options.shards))
     times = _times(task)
+    levels: Levels | None = None
+    last: Last | None = None
+    if had is not None:
+        assert options.stage, "what was had is of stages"
+        tables = score_tables(task.inputs, options.stage)
+        levels = levels_of(had, options.stage, task.paths("lengths"), tables).__getitem__
+    elif history is not None:
+        levels, last = _seen_before(task, history)
     return [
-        SourceStream(name, options.domain_of[name], shards, shared, runs.get(name), times)
+        SourceStream(name, options.domain_of[name], shards, shared, runs.get(name), times, levels, last)
         for name, shards in by_source.items()
     ]
+
+
+def _seen_before(task: Task[SplitMixtureOptions], history: History) -> tuple[Levels, Last]:
+    """Whole passes of the documents of a shard, by its number; and whose next one has begun."""
+    files = zip(task.options.shards, task.paths("lengths"), strict=True)
+    had = {
+        number: np.minimum(seen_levels(history, source, path), 2 * MOST_PASSES).astype(np.uint16)
+        for (number, source), path in files
+    }
+    return lambda number: (had[number] >> 1).astype(np.uint8), lambda number: (had[number] & 1) > 0
+
+
+def _had(task: Task[SplitMixtureOptions]) -> dict[int, NDArray[np.uint8]] | None:
+    """How often each document was had by the stages before; None: there are no stages."""
+    if not task.options.stage:
+        return None
+    numbers = [number for number, _ in task.options.shards]
+    rows = [item.rows for item in task.inputs if item.role == "lengths"]
+    return load_had(next(iter(task.paths(HAD)), None), dict(zip(numbers, rows, strict=True)))
 
 
 def _times(task: Task[SplitMixtureOptions]) -> Times | None:
@@ -522,7 +489,7 @@ def _targets(options: MixtureOptions, splits: list[str], upstream: Mapping[str, 
     or by the tokens that there are."""
     if options.target is None:
         return {}
-    amount = options.target[1]
+    unit, amount = options.target
     rule: SplitOptions = upstream["split"].manifest.options(SplitOptions)
     if isinstance(rule, HashSplit):
         shares = {"valid": rule.valid_fraction, "test": rule.test_fraction}
@@ -531,7 +498,11 @@ def _targets(options: MixtureOptions, splits: list[str], upstream: Mapping[str, 
         tokens = upstream["tokens"].manifest.counts["tokens"]
         total = sum(tokens.get(name, 0) for name in splits) or 1
         held_out = {name: Fraction(tokens.get(name, 0), total) for name in splits[1:]}
-    return split_budget(amount, splits, held_out)
+    parts = split_budget(amount, splits, held_out)
+    if options.continues:
+        seq_len = None if options.seq_len is msgspec.UNSET else options.seq_len
+        parts[splits[0]] = what_is_left(parts[splits[0]], unit, seq_len, options.continues)
+    return parts
 
 
 def _mixture(options: SplitMixtureOptions, holdings: list[Holding]) -> Mixture:
@@ -539,11 +510,20 @@ def _mixture(options: SplitMixtureOptions, holdings: list[Holding]) -> Mixture:
         domain: {name: Fraction(weight) for name, weight in weights.items()}
         for domain, weights in options.sources.items()
     }
+    wanted = _wanted(options)
     tokens = dict.fromkeys((holding.domain for holding in holdings), 0)
-    for holding in holdings:
-        tokens[holding.domain] += holding.tokens
+    for holding, count in zip(holdings, _natural(options, holdings, wanted), strict=True):
+        tokens[holding.domain] += count
+    natural = natural_mixture(tokens)
+    if options.continues:  # sources go by what they have left, as domains do
+        asked = natural.domains if options.domains is None else options.domains
+        for domain in [name for name in tokens if name not in within]:
+            own = [holding for holding in holdings if holding.domain == domain]
+            has = _natural(options, own, int(wanted * Fraction(asked.get(domain, 0))))
+            whole = sum(has) or 1
+            within[domain] = {one.name: Fraction(count, whole) for one, count in zip(own, has, strict=True)}
     if options.domains is None:
-        return replace(natural_mixture(tokens), sources=within)
+        return replace(natural, sources=within)
     domains = {name: Fraction(weight) for name, weight in options.domains.items()}
     if options.is_held_out:
         present = {name: weight for name, weight in domains.items() if name in tokens}
@@ -552,21 +532,42 @@ def _mixture(options: SplitMixtureOptions, holdings: list[Holding]) -> Mixture:
     return Mixture(domains, within)
 
 
-def _counts(found: Summary, streams: list[SourceStream]) -> Json:
-    """Documents, each once; turns beyond the first are `repeats`."""
+def _natural(options: SplitMixtureOptions, holdings: list[Holding], wanted: int) -> list[int]:
+    """What each has, for shares that nobody asked for. In the rest of a run, what it has left: until each
+    document had as many passes as so many tokens take of all, so that the whole run has natural shares."""
+    if options.continues:
+        for passes in range(1, options.passes + 1):
+            left = [holding.capacity(passes) for holding in holdings]
+            if sum(left) >= max(wanted, 1):
+                return left
+    return [holding.tokens for holding in holdings]
+
+
+def _wanted(options: SplitMixtureOptions) -> int:
+    """Tokens, where the target says so."""
+    if options.target is None or options.amount is None:
+        return 0
+    seq_len = None if options.seq_len is msgspec.UNSET else options.seq_len
+    return Target(options.target[0], options.amount).in_tokens(seq_len) or 0
+
+
+def _counts(found: Summary, streams: list[SourceStream], passes: int) -> Json:
+    """Documents, each once; turns beyond the first are `repeats`. `passes`: that each may have, with those
+    that it had before."""
     counts: Json = {"in": 0, "kept": 0, "dropped": {}, "quarantined": {}, "repeats": 0}
     for number, stream in enumerate(streams):
         turns = found.documents[number]
         distinct = stream.distinct(turns)
-        rest = stream.documents - distinct - stream.left_out
+        used_up = stream.used_up(passes)
+        rest = stream.documents - distinct - stream.left_out - used_up
         counts["in"] += stream.documents
         counts["kept"] += distinct
         counts["repeats"] += turns - distinct
-        if stream.left_out:
-            counts["dropped"][LEFT_OUT] = counts["dropped"].get(LEFT_OUT, 0) + stream.left_out
-        if rest:
-            reason = "over_budget" if found.wanted[number] else "no_weight"
-            counts["dropped"][reason] = counts["dropped"].get(reason, 0) + rest
+        left_out = LEFT_OUT_BY_STAGE if stream.has_levels else LEFT_OUT
+        unused = "over_budget" if found.wanted[number] else "no_weight"
+        for reason, documents in ((left_out, stream.left_out), (HAD_BEFORE, used_up), (unused, rest)):
+            if documents:
+                counts["dropped"][reason] = counts["dropped"].get(reason, 0) + documents
     return counts
 
 
@@ -599,6 +600,7 @@ STAGE = Stage(
     {
         "mixture": TaskFunction(SplitMixtureOptions, perform_mixture),
         "mixture.run": TaskFunction(RunOptions, perform_run),
+        "mixture.met": TaskFunction(MetOptions, perform_met),
         "mixture.select": TaskFunction(SelectByScore, perform_select),
     },
 )

@@ -141,6 +141,16 @@ class Runs:
             yield pa.table([np.concatenate(column)[order] for column in columns], schema=_PLACES)
             at = stops
 
+    def names(self, places: Any) -> Any:
+        """Shard and number of the documents at these places."""
+        runs, rows = (np.asarray(one_piece(places.column(name))) for name in ("run", "row"))
+        columns = [np.empty(len(rows), np.uint32) for _ in ORDER]
+        for run in np.unique(runs).tolist():
+            is_mine = runs == run
+            for name, column in zip(ORDER.names, columns, strict=True):
+                column[is_mine] = np.asarray(one_piece(self._tables[run].column(name)))[rows[is_mine]]
+        return pa.table([pa.array(column) for column in columns], schema=ORDER)
+
     def take(self, places: Any) -> Taken:
         """The documents at these places, which `read` gave. Of a run they are neighbours, more or less."""
         runs, rows = (np.asarray(one_piece(places.column(name))) for name in ("run", "row"))

@@ -50,10 +50,16 @@ ByScore = RepeatByScore | SelectByScore
 
 def score_inputs(upstream: Mapping[str, Artifact], numbers: Sequence[int], chosen: ByScore) -> list[Input]:
     """The table of each shard that has the score, in the order of the numbers."""
+    return column_inputs(upstream, numbers, chosen.column, role=SCORES)
+
+
+def column_inputs(
+    upstream: Mapping[str, Artifact], numbers: Sequence[int], column: str, *, role: str
+) -> list[Input]:
     shards = {shard.number: shard for shard in list_shards(upstream)}
     found = []
     for number in numbers:
-        if chosen.column.endswith(PERCENTILE):
+        if column.endswith(PERCENTILE):
             holder, path = upstream["scores"], f"percentiles-{number:05d}.parquet"
         else:
             holder, path = (
@@ -61,7 +67,7 @@ def score_inputs(upstream: Mapping[str, Artifact], numbers: Sequence[int], chose
                 f"measures-{shards[number].key}.parquet",
             )
         (entry,) = (one for one in holder.manifest.files if one.path == path)
-        found.append(table_input(SCORES, holder.directory, entry))
+        found.append(table_input(role, holder.directory, entry))
     return found
 
 
@@ -71,7 +77,7 @@ def times_of(lengths: Path, scores: Path, chosen: ByScore, least: int | None) ->
         _, keys = _keys(lengths, scores, chosen)
         return np.ones(len(keys), np.int64) if least is None else (keys >= np.uint64(least)).astype(np.int64)
     rows = np.asarray(load_table(lengths, ["row"]).column("row"))
-    values = _values(scores, chosen.column)[rows]
+    values = values_of(scores, chosen.column)[rows]
     bounds, times = (np.array(column) for column in zip(*chosen.steps, strict=True))
     found: NDArray[np.int64] = times.astype(np.int64)[np.searchsorted(bounds, values, side="right") - 1]
     return found
@@ -111,7 +117,7 @@ def _keys(lengths: Path, scores: Path, options: SelectByScore) -> tuple[Column, 
     rows = np.asarray(table.column("row"))
     key = shuffle_key(options.seed, 0, f"select {options.column}")
     noise = gumbel_of(_spread(id_hashes(table.column("doc_id")), key))
-    values = _values(scores, options.column)[rows] + noise
+    values = values_of(scores, options.column)[rows] + noise
     return np.asarray(table.column("tokens")), ordered(values + 0.0)
 
 
@@ -124,7 +130,7 @@ def _spread(identities: Column, key: int) -> Column:
     return spread
 
 
-def _values(path: Path, column: str) -> Column:
+def values_of(path: Path, column: str) -> Column:
     """A document that was not measured is out already."""
     found = one_piece(load_table(path, [column]).column(0)).fill_null(0)
     return np.asarray(found).astype(np.float64)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from msgspec.structs import asdict, replace
 
-from tokmill.artifacts.manifest import Json, Receipt, sum_counts
+from tokmill.artifacts.manifest import Json, Manifest, Receipt, sum_counts
 from tokmill.artifacts.step import (
     Artifact,
     Conduct,
@@ -26,6 +26,7 @@ from tokmill.artifacts.step import (
     Task,
     TaskFunction,
     hook_inputs,
+    mixture_of,
     table_input,
 )
 from tokmill.errors import ManifestDamaged
@@ -50,6 +51,9 @@ from tokmill.stages.warnings import tell
 from tokmill.tokenizers.vocabulary import check_dtype
 
 _LOG = logging.getLogger("tokmill.build")
+
+# Of the rest of a run. A loader that shuffles would mix what was seen under what was not.
+IN_ORDER = "its rows are in the order in which they are to be seen: the loader leaves them there"
 
 
 def conduct(step: Step[BuildOptions], upstream: Mapping[str, Artifact]) -> Conduct:
@@ -87,16 +91,21 @@ def conduct(step: Step[BuildOptions], upstream: Mapping[str, Artifact]) -> Condu
     domain_of = _domain_of(upstream, step.options.sources)
     told: Json = {"tokenizer": facts, "warnings": warnings, "domain_of": domain_of}
     unequal = _imbalance(options, upstream, receipts[0].counts)
-    if unequal:
-        _LOG.info("%s: %s", step.name, unequal)
-        told["notes"] = [unequal]
+    notes = [unequal] if unequal else []
+    if "mixture" in upstream and upstream["mixture"].manifest.config.get("continues"):
+        notes.append(IN_ORDER)
+        told["is_in_order"] = True
+    for note in notes:
+        _LOG.info("%s: %s", step.name, note)
+    if notes:
+        told["notes"] = notes
     return Outcome(receipts, sum_counts(receipts), told)
 
 
 def _weight(upstream: Mapping[str, Artifact], split: str, shards: Sequence[SplitShard]) -> int:
     """How much a split is: as the mixture orders it, or as it is in the corpus."""
     if turns_of(upstream, split):
-        told = upstream["mixture"].manifest.facts["splits"][split]["sources"]
+        told = _mixed(upstream).facts["splits"][split]["sources"]
         sources = {shard.source for shard in shards}
         own = [facts for source, facts in told.items() if source in sources]
         return weight_of(sum(facts["tokens"] for facts in own), sum(facts["documents"] for facts in own))
@@ -130,7 +139,8 @@ def _warnings(
         )
     for receipt in receipts[1:]:
         held = receipt.counts["tokens"]["written"]
-        if held > tokens["written"]:
+        # a stage may be short: the others are trained on too
+        if held > tokens["written"] and not _is_stage(upstream):
             yield (
                 f"{receipt.key} has {held:,} tokens and {receipts[0].key} {tokens['written']:,}: more is "
                 f"held out than trained on; lower `split.{receipt.key}_fraction`, or give training more with "
@@ -139,6 +149,11 @@ def _warnings(
     limit = limit_of_balance(options, upstream, counts)
     if limit is not None and limit.is_starved:
         yield f"{limit}; {UNBALANCED}"
+
+
+def _is_stage(upstream: Mapping[str, Artifact]) -> bool:
+    mixture = mixture_of(upstream)
+    return mixture is not None and "stage" in mixture.manifest.config
 
 
 def _imbalance(options: BuildOptions, upstream: Mapping[str, Artifact], counts: Json) -> str | None:
@@ -150,9 +165,9 @@ def _imbalance(options: BuildOptions, upstream: Mapping[str, Artifact], counts: 
 
 def _rows_wanted(upstream: Mapping[str, Artifact], split: str, length: int) -> int | None:
     """A target in blocks is a number of rows, where rows are as long as its blocks."""
-    if "mixture" not in upstream:
+    if mixture_of(upstream) is None:
         return None
-    mixture = upstream["mixture"].manifest
+    mixture = _mixed(upstream)
     if mixture.config.get("seq_len") != length:
         return None
     rows: int | None = mixture.facts["splits"].get(split, {}).get("blocks")
@@ -168,7 +183,7 @@ def _domain_tokens(options: BuildOptions, upstream: Mapping[str, Artifact], coun
 
 def _domains_mixed(options: BuildOptions, upstream: Mapping[str, Artifact]) -> dict[str, dict[str, int]]:
     """Tokens and documents of each domain that the mixture gave the build, to train on."""
-    mixture, wanted = upstream["mixture"].manifest, options.sources
+    mixture, wanted = _mixed(upstream), options.sources
     found: dict[str, dict[str, int]] = {}
     for source, facts in mixture.facts["splits"]["train"]["sources"].items():
         if not wanted or source in wanted:
@@ -198,13 +213,19 @@ def limit_of_balance(options: BuildOptions, upstream: Mapping[str, Artifact], co
 
 def _is_weighted(upstream: Mapping[str, Artifact]) -> bool:
     """Shares that were asked for need no warning."""
-    return "mixture" in upstream and upstream["mixture"].manifest.config["domains"] is not None
+    return mixture_of(upstream) is not None and _mixed(upstream).config["domains"] is not None
+
+
+def _mixed(upstream: Mapping[str, Artifact]) -> Manifest:
+    mixture = mixture_of(upstream)
+    assert mixture is not None, "asked by whoever has one"
+    return mixture.manifest
 
 
 def turns_of(upstream: Mapping[str, Artifact], split: str) -> list[Input]:
     """The order that a mixture gave the split, and its turns in parts;
     nothing where it is as the corpus is."""
-    mixture = upstream.get("mixture")
+    mixture = mixture_of(upstream)
     if mixture is None:
         return []
     entries = {entry.path: entry for entry in mixture.manifest.entries("order")}

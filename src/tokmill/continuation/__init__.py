@@ -1,0 +1,1 @@
+"""The rest of a run that is under way, after a change of mind."""
