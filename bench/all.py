@@ -65,6 +65,9 @@ BENCHES = (
     Bench(
         "tracing", "tracing.py", ("--documents", "1000000", "--shards", "170"), None, ("--rounds", "--json")
     ),
+    Bench(
+        "explore", "explore.py", ("--documents", "1000000", "--shards", "170"), None, ("--rounds", "--json")
+    ),
     Bench("growth", "growth.py", ("--documents", "1000000", "4000000"), None, ()),
     Bench("growth_dedup", "growth_dedup.py", ("--documents", "300000"), None, ()),
 )

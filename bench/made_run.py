@@ -1,4 +1,4 @@
-"""A run of any size, made by writing the files of its artifacts: what bench/tracing.py asks.
+"""A run of any size, made by writing the files of its artifacts: asked by tracing.py and explore.py.
 
 Documents have a few words, but for the shards that are asked about, which have 32 MB of text as a recipe's
 have. Files that tracing does not read (rows, tokens of other shards) are left out.
@@ -6,9 +6,16 @@ have. Files that tracing does not read (rows, tokens of other shards) are left o
 
 from __future__ import annotations
 
+import argparse
 import base64
-from collections.abc import Iterator
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +36,34 @@ ROW = 2048
 BLOCK = 1 << 17
 
 
+Measure = Callable[[Path, int, int, int], Json]  # of a directory, documents, shards, rounds
+
+
+def main_of(told: str | None, make: type[Corpus], measure: Measure, rounds: int) -> int:
+    """The command line of a bench on a made run."""
+    parser = argparse.ArgumentParser(description=told.split("\n")[0] if told else None)
+    parser.add_argument("--documents", type=int, default=10_000_000)
+    parser.add_argument("--shards", type=int, default=1_700)
+    parser.add_argument("--keep", type=Path, help="make the run here, or use the one that is")
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    directory = options.keep or Path(tempfile.mkdtemp(prefix="made-"))
+    try:
+        if not (directory / "manifest.json").is_file():
+            began = time.monotonic()
+            make(directory, options.documents, options.shards).write()
+            print(f"made in {time.monotonic() - began:.0f} s", file=sys.stderr)
+        figures = measure(directory, options.documents, options.shards, options.rounds)
+    finally:
+        if options.keep is None:
+            shutil.rmtree(directory)
+    print(json.dumps(figures, indent=1))
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+    return 0
+
+
 class Corpus:
     """Two splits, a mixture that shuffles, rows and sequences;
     every hundredth document is a copy of the one before."""
@@ -39,6 +74,8 @@ class Corpus:
         self.sizes = [min(per, documents - first) for first in range(0, documents, per)]
         self.full = {1}  # shards with as much text as a recipe gives them
         self.artifacts: list[Artifact] = []
+        self.cleaning: Json = {"sieve": {"rules": [], "hooks": {}, "pipelines": []}}  # config of clean/web
+        self._kept: list[NDArray[np.int64]] = []  # rows of each shard that have tokens
 
     def write(self) -> None:
         receipts: dict[str, list[Receipt]] = {
@@ -49,12 +86,12 @@ class Corpus:
         for number, size in enumerate(self.sizes):
             lengths.append(self._shard(number, first, size, receipts))
             first += size
-        reading = {"source": "web", "domain": "web"}
+        reading = {"source": "web", "domain": "web", "format": "files", "options": {}}
         self._finish("ingest/web", "ingest", {"reading": reading, "hub": None}, receipts["ingest/web"])
         self._finish(
             "clean/web",
             "clean",
-            {"sieve": {"rules": [], "hooks": {}, "pipelines": []}},
+            self.cleaning,
             receipts["clean/web"],
         )
         self._finish("dedup", "dedup", {}, receipts["dedup"])
@@ -86,11 +123,12 @@ class Corpus:
         marks = pa.table(
             [ones.astype(bool), ones * len(text), ones * len(text), zeros, zeros, nulls, nulls], schema=MARKS
         )
-        self._note(
-            receipts, "clean/web", key, [write_shard_table(clean, f"marks-{key}.parquet", "marks", marks)]
-        )
+        files = [write_shard_table(clean, f"marks-{key}.parquet", "marks", marks)]
         rows = np.arange(size, dtype=np.uint32)
         is_copy = rows % 100 == 1
+        more, is_out = self._cleaned(number, clean, key, ids, marks)
+        is_copy &= ~is_out
+        self._note(receipts, "clean/web", key, more or files)
         shards = pa.repeat(pa.scalar(f"web/{key}", pa.string()), size)
         verdicts = pa.table(
             [
@@ -125,12 +163,14 @@ class Corpus:
             write_shard_table(dedup, f"ledger-{name}.parquet", "ledger", ledger),
         ]
         self._note(receipts, "dedup", name, files)
-        labels = pa.table([np.where(is_copy, 255, 0).astype(np.uint8)], schema=LABELS)
+        is_gone = is_copy | is_out
+        labels = pa.table([np.where(is_gone, 255, 0).astype(np.uint8)], schema=LABELS)
         split = str(self.directory / "split")
         self._note(
             receipts, "split", name, [write_shard_table(split, f"labels-{name}.parquet", "labels", labels)]
         )
-        kept = np.flatnonzero(~is_copy)
+        kept = np.flatnonzero(~is_gone)
+        self._kept.append(kept)
         lengths = np.full(len(kept), len(text) + 1, np.int64)
         stem, tokens = f"train/web/tokens-{name}", self.directory / "tokens"
         table = pa.table(
@@ -155,6 +195,12 @@ class Corpus:
         ]
         self._note(receipts, "tokens", name, files)
         return lengths
+
+    def _cleaned(
+        self, number: int, directory: str, key: str, ids: Any, marks: Any
+    ) -> tuple[list[FileEntry], NDArray[np.bool_]]:
+        """What cleaning wrote besides marks, none here; and who it dropped."""
+        return [], np.zeros(marks.num_rows, np.bool_)
 
     def _note(
         self,
@@ -195,9 +241,7 @@ class Corpus:
             "mixture", "mixture", {}, [Receipt(key="train", fingerprint="", files=[entry], counts={})]
         )
         per = max(self.sizes)
-        # the id of a document that has tokens, by its place among those of its shard: 1, 101, … have none
-        inside = order - starts[shard]
-        in_shard = inside + (inside + 98) // 99
+        in_shard = np.concatenate(self._kept)[order]  # the row of a document that has tokens
         names = pa.array(np.char.add("doc-", (shard * per + in_shard).astype(str)), pa.string())
         sources = pa.DictionaryArray.from_arrays(np.zeros(len(names), np.int32), pa.array(["web"]))
         own = lengths[order]

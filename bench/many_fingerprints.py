@@ -1,6 +1,7 @@
-"""Near duplicates of very many documents: made fingerprints through the real tasks, one after the other.
+"""Near duplicates of very many documents: made fingerprints through the real tasks.
 
     python bench/many_fingerprints.py [--documents 2000000] [--shard 500000] [--copies 20] [--most-gb 8]
+                                      [--workers 1]
 
     make         what `dedup.fingerprint` writes, shard by shard: fingerprints-<s>.bin and bands-<s>.bin
     candidates   the tasks that the step itself plans, partition by partition
@@ -11,17 +12,19 @@ One document in `--copies` is a copy of a document of another shard, with 10 of 
 band keys are made by the step's kernel. All others have random keys, and nobody ever reads the rest of their
 fingerprints: those parts of the files are holes, so that 200 million take 46 GB of disk and not 130.
 
-Told are CPU seconds and the peak memory of each act. How many copies must be found is known beforehand; that,
-and `--most-gb`, decide the exit status.
+Told are CPU seconds and the peak memory of each act: the largest of a process, times the processes that work
+at once. How many copies must be found is known beforehand; that, and `--most-gb`, decide the exit status.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -112,25 +115,45 @@ def entry(path: str, table: str, rows: int) -> FileEntry:
     return FileEntry(path=path, table=table, bytes=0, rows=rows, sha256="", content_sha256="")
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.acts: dict[str, dict[str, float]] = {}
+def perform_task(task: Task) -> Any:
+    return METHOD.tasks[task.function].perform(task)
 
-    def run(self, act: str, work: Any, *arguments: Any) -> Any:
-        forget_peak()
-        begun = time.process_time()
-        made = work(*arguments)
-        told = self.acts.setdefault(act, {"tasks": 0, "cpu_seconds": 0.0, "peak_gb": 0.0})
-        told["tasks"] += 1
-        told["cpu_seconds"] += time.process_time() - begun
-        told["peak_gb"] = max(told["peak_gb"], read_peak() / 1e9)
-        return made
+
+def timed(work: Callable[[Any], Any], given: Any) -> tuple[Any, float, float]:
+    """What it gives, its CPU seconds, and the most gigabytes that the process had meanwhile."""
+    forget_peak()
+    begun = time.process_time()
+    made = work(given)
+    return made, time.process_time() - begun, read_peak() / 1e9
+
+
+class Clock:
+    def __init__(self, workers: int) -> None:
+        self.acts: dict[str, dict[str, float]] = {}
+        self._workers = workers
+
+    def run(self, act: str, work: Callable[[Any], Any], given: Sequence[Any]) -> list[Any]:
+        """Of each in order, several at once."""
+        begun = time.perf_counter()
+        at_once = min(self._workers, len(given))
+        if at_once > 1:
+            with ProcessPoolExecutor(at_once) as pool:
+                done = list(pool.map(timed, itertools.repeat(work), given))
+        else:
+            done = [timed(work, one) for one in given]
+        self.acts[act] = {
+            "tasks": len(given),
+            "seconds": time.perf_counter() - begun,
+            "cpu_seconds": sum(cpu for _, cpu, _ in done),
+            "peak_gb": at_once * max(peak for _, _, peak in done),
+        }
+        return [made for made, _, _ in done]
 
 
 def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
-    near, clock = NearOptions(verify="signature"), Clock()
+    near, clock = NearOptions(verify="signature"), Clock(options.workers)
     corpus = Corpus(directory, options.documents, options.shard, options.copies, near)
-    receipts = [clock.run("make", corpus.write, number) for number in range(len(corpus.sizes))]
+    receipts = clock.run("make", corpus.write, range(len(corpus.sizes)))
     phase = planned(directory, near, len(receipts))
     next(phase)  # fingerprints: made above
     facts: dict[str, Any] = {}
@@ -141,8 +164,7 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
         except StopIteration:
             break
         receipts = []
-        for task in tasks:
-            made = clock.run(ACTS[task.function], METHOD.tasks[task.function].perform, task)
+        for task, made in zip(tasks, clock.run(ACTS[tasks[0].function], perform_task, tasks), strict=True):
             receipts.append(Receipt(key=task.key, fingerprint="", files=made.files, counts={}))
             facts = made.facts or facts
         disk = max(disk, sum(path.stat().st_blocks * 512 for path in directory.iterdir()))
@@ -184,6 +206,7 @@ def main() -> int:
     parser.add_argument("--shard", type=int, default=500_000, help="documents of a shard")
     parser.add_argument("--copies", type=int, default=20, help="one document in so many")
     parser.add_argument("--most-gb", type=float, default=8.0)
+    parser.add_argument("--workers", type=int, default=1, help="processes that work at once")
     parser.add_argument("--scratch", type=Path, help="where the files lie")
     parser.add_argument("--json", type=Path, help="write the figures here too")
     options = parser.parse_args()
@@ -207,8 +230,8 @@ def render(figures: dict[str, Any]) -> None:
     )
     for act, told in figures["acts"].items():
         console.print(
-            f"{act:11s} {told['tasks']:6,.0f} tasks {told['cpu_seconds']:9.1f} CPU s   "
-            f"peak {told['peak_gb']:.2f} GB"
+            f"{act:11s} {told['tasks']:6,.0f} tasks {told['cpu_seconds']:9.1f} CPU s "
+            f"{told['seconds']:8.1f} s   peak {told['peak_gb']:.2f} GB"
         )
     console.print(
         f"{figures['cpu_seconds']:.1f} CPU s without making: "

@@ -142,35 +142,11 @@ def printed(results: Results, name: str, title: str) -> list[str]:
 
 
 def elsewhere() -> list[str]:
-    return [
-        "## Measured once",
-        "",
-        *paragraph(
-            "20 million synthetic fingerprints (`bench/neardup.py --scale 20_000_000`) took 62 CPU s, 0.87 "
-            "GB of memory and 12.3 GB of files: ten times 2 million cost 11.5 times the CPU. One billion "
-            "documents are projected at about one CPU hour and 616 GB of scratch files, besides the "
-            "fingerprints themselves. All of deduplication moves 747 MB/s of wall time on 16 x86 cores (2.2 "
-            "GB in 3.0 s); with fingerprints on an H200 the same took 8.8 s."
-        ),
-        "",
-        *paragraph(
-            "On 16 x86 cores, Python 3.12 (`bench/scaling.py`, its recipe and 2.2 GB in 16 variants; "
-            "675,000 documents, 17 steps): 66.6 s with one worker, 12.4 with 8 and 9.1 with 16 (three runs; "
-            "right after the texts were written, while the disk was still at it, 12.4 and 13.6), which is "
-            "7.3 times as soon, for 1.20 times the CPU. 138 MB (`--variants 1`): 4.5 s, 3.0 with two workers "
-            "and 2.4 with 16. On a slower machine of that kind, before: 125 s and 14.4, 8.4 times "
-            "as soon; of the 14.4 s, 1.6 went by until the first task, 0.75 in the order of the mixture, "
-            "which was one task, and 1.5 in two builds of 302 million tokens each, 2.4 GB that the disk took "
-            "at 1.4 to 1.7 GB/s; all others kept 16 workers busy, each a quarter slower than one alone."
-        ),
-        "",
-        *paragraph(
-            "Since then the start has changed (`docs/decisions/0017`), and those runs were not made again. "
-            "On two busy x86 cores, 138 MB with two workers, three rounds in turn: workers are ready after "
-            "0.94 CPU seconds of the two processes that they wait for, before after 1.27, and the driver has "
-            "their first tasks after 0.99, before after 1.22."
-        ),
-    ]
+    """What was measured once, on other machines or by hand: as the page has it."""
+    lines = (Path(__file__).resolve().parents[1] / "docs/performance.md").read_text().splitlines()
+    first = lines.index("## Measured once")
+    last = next(at for at in range(first + 1, len(lines)) if lines[at].startswith("## "))
+    return lines[first : last - 1]
 
 
 def took(runs: dict[str, dict[str, Any]]) -> list[str]:

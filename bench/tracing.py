@@ -9,14 +9,9 @@ of the whole command.
 
 from __future__ import annotations
 
-import argparse
-import json
 import resource
-import shutil
 import statistics
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,33 +19,9 @@ from typing import Any
 
 import tokmill
 from command import command, environment
-from made_run import Corpus
+from made_run import Corpus, main_of
 from tokmill.artifacts.manifest import Json
 from tokmill.audit.trace import BuildSplit, find_offset, open_build, trace_row
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--documents", type=int, default=10_000_000)
-    parser.add_argument("--shards", type=int, default=1_700)
-    parser.add_argument("--keep", type=Path, help="make the run here, or use the one that is")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    directory = options.keep or Path(tempfile.mkdtemp(prefix="tracing-"))
-    try:
-        if not (directory / "manifest.json").is_file():
-            started = time.monotonic()
-            Corpus(directory, options.documents, options.shards).write()
-            print(f"made in {time.monotonic() - started:.0f} s", file=sys.stderr)
-        figures = measure(directory, options.documents, options.shards, options.rounds)
-    finally:
-        if options.keep is None:
-            shutil.rmtree(directory)
-    print(json.dumps(figures, indent=1))
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=1) + "\n")
-    return 0
 
 
 def measure(directory: Path, documents: int, shards: int, rounds: int) -> Json:
@@ -111,4 +82,4 @@ def _at_offset(found: BuildSplit, offset: int) -> Any:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main_of(__doc__, Corpus, measure, 3))

@@ -162,6 +162,17 @@ TABLES: Final = {
         "Which documents are built, in turn.",
         {"shard": "the number of a working shard", "sequence": "of its token file"},
     ),
+    "SEEN": Told(
+        "seen.parquet",
+        "Of the rest of a run: what had been trained on when it began, one row for each of these documents.",
+        {
+            "source": "of the document",
+            "id": "first 8 bytes of the hash of its id",
+            "passes": "how often it had been seen whole",
+            "partly": "had some of its tokens been seen once more",
+            "tokens": "of it that had been trained on, all times together",
+        },
+    ),
     "FORGOTTEN": Told(
         "forgotten.parquet",
         "What was taken down. Ids are kept as hashes only.",

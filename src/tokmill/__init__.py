@@ -1,13 +1,13 @@
 """tokmill: raw text in, training-ready tokens out.
 
-    a recipe      run, plan, load_recipe, Recipe and its sections; records may be Python objects (`data`)
+    a recipe      run, plan, continue_, Recipe and its sections; records may be Python objects (`data`)
     its result    verify, status, report, review, why, trace, diff, whatif, forget, fetch …
     from files    normalize, filter, dedup, sample, encode, build, materialize_files …
     a column      measure, detect_language, near_duplicates, normalize_urls, redact, pack
 
-Every verb of the command line is a function of its name (`tokmill hub configs` is `hub_configs`), with its
-options as arguments of their names, the same defaults, and a result that has `as_json()`: what the verb
-prints with --json.
+Every verb of the command line is a function of its name (`tokmill hub configs` is `hub_configs`, `tokmill
+continue` is `continue_`), with its options as arguments of their names, the same defaults, and a result that
+has `as_json()`: what the verb prints with --json.
 
 Names are loaded when they are first used: `import tokmill` itself does nothing.
 """
@@ -17,6 +17,7 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
+import keyword
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -45,14 +46,18 @@ if TYPE_CHECKING:
     from tokmill.audit.clusters import clusters
     from tokmill.audit.diff import diff
     from tokmill.audit.layouts import layouts
+    from tokmill.audit.seen import seen
     from tokmill.audit.status import doctor, status
     from tokmill.audit.trace import trace
     from tokmill.audit.verify import verify
     from tokmill.audit.whatif import whatif
     from tokmill.audit.why import why
     from tokmill.cli.help import help
+    from tokmill.continuation.continuing import continue_
+    from tokmill.explorer.verbs import documents, explore
     from tokmill.pipeline.garbage import gc
     from tokmill.pipeline.run import plan, run
+    from tokmill.proxy.ablation import ablate
     from tokmill.publish.publication import fetch
     from tokmill.recipe import (
         Build,
@@ -119,9 +124,10 @@ class Verb(NamedTuple):
     file: str  # the module of its command
 
     def functions(self, name: str) -> dict[str, str]:
-        """`tokmill hub configs` is `tokmill.hub_configs`."""
+        """`tokmill hub configs` is `tokmill.hub_configs`. A word of Python's own has an underscore behind it:
+        `tokmill continue` is `tokmill.continue_`."""
         if isinstance(self.home, str):
-            return {name: f"tokmill.{self.home}"}
+            return {f"{name}_" if keyword.iskeyword(name) else name: f"tokmill.{self.home}"}
         return {f"{name}_{below}": f"tokmill.{home}" for below, home in self.home.items()}
 
 
@@ -150,7 +156,8 @@ __all__ = ["Build", "Cleaning", "Corpus", "Dedup", "Directory", "Fields", "Hub",
 __all__ += ["Limit", "Mbox", "Mixture", "Near", "Normalize", "Pack", "Parallel", "Pdf", "Recipe"]
 __all__ += ["Sample", "Shards", "Source", "Split", "StackExchange", "Tokenizer", "Training", "Warc"]
 __all__ += ["Webdataset", "Wikipedia", "Window", "__version__"]
-__all__ += ["build", "check", "clusters", "dedup", "demo", "detect_language", "diff", "doctor", "encode"]
+__all__ += ["ablate", "build", "check", "clusters", "continue_", "dedup", "demo", "detect_language", "diff"]
+__all__ += ["doctor", "documents", "encode", "explore"]
 __all__ += ["fetch", "filter", "forget", "gc", "help", "hub_configs", "ingest_files", "ingest_hub", "layouts"]
 __all__ += ["load_recipe", "materialize_files", "materialize_hub", "materialize_sample", "measure"]
 __all__ += [
@@ -164,7 +171,7 @@ __all__ += [
     "recipe_import",
 ]
 __all__ += ["recipe_init", "recipe_schema", "redact", "report", "review", "run", "sample"]
-__all__ += ["score_apply", "score_compare", "score_eval", "score_train", "select", "shard"]
+__all__ += ["score_apply", "score_compare", "score_eval", "score_train", "seen", "select", "shard"]
 __all__ += ["status", "tokenizer_check", "tokenizer_coverage", "tokenizer_guard", "tokenizer_train", "trace"]
 __all__ += ["verify", "whatif", "why"]
 

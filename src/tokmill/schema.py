@@ -217,6 +217,18 @@ FORGOTTEN = pa.schema(
 )
 
 
+# how often documents had been trained on when a run began; id: the first eight bytes of the SHA-256 of theirs
+SEEN = pa.schema(
+    [
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("id", pa.uint64(), nullable=False),
+        pa.field("passes", pa.uint16(), nullable=False),  # whole
+        pa.field("partly", pa.bool_(), nullable=False),  # and some of its tokens once more
+        pa.field("tokens", pa.int64(), nullable=False),  # of all of these
+    ]
+)
+
+
 # measures of scores: score.edu, and score.edu.percentile, which is known after all shards
 SCORE, PERCENTILE = "score.", ".percentile"
 

@@ -9,15 +9,16 @@ Values may be given as on the command line (`["docs=1000"]`) or as Python has th
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
 import yaml
 
 from tokmill.artifacts.manifest import Json
-from tokmill.errors import RecipeError
+from tokmill.errors import RecipeError, TokmillError
 from tokmill.recipe import Recipe
 from tokmill.recipe.file import parse_recipe
 from tokmill.sources.hub import is_pinned, list_configs
@@ -175,6 +176,18 @@ def one_source_recipe(source: Json, **sections: Any) -> Recipe:
 def recipe_of_options(content: Json) -> Recipe:
     """JSON is YAML: mistakes in options are reported as those of a recipe."""
     return parse_recipe(json.dumps(content, ensure_ascii=False).encode(), "the command line")
+
+
+@contextlib.contextmanager
+def told_without_recipe() -> Iterator[None]:
+    """Whose recipe was made of options has never seen it: errors name the file, or the command line."""
+    try:
+        yield
+    except TokmillError as error:
+        place, sign, rest = error.where.partition(": ")
+        if place.startswith("the recipe"):
+            error.where = rest if sign else "the command line"
+        raise
 
 
 def own_labels(*, name: str | None = None, domain: str | None = None) -> list[str]:

@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.adhoc.reading import Files, files_source, one_source_recipe
+from tokmill.adhoc.reading import Files, files_source, one_source_recipe, told_without_recipe
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.step import open_artifact
 from tokmill.errors import InputError, RecipeError
@@ -195,7 +195,8 @@ def _lessons(
 def _tables(files: Files, label: str, text: str | None, folder: Path) -> Iterator[Any]:
     """Texts and ids, shard by shard."""
     recipe = one_source_recipe(files_source(files, **({"text": text} if text else {})))
-    made = run(recipe, folder / label, until="ingest", workers=1).out
+    with told_without_recipe():
+        made = run(recipe, folder / label, until="ingest", workers=1).out
     artifact = open_artifact(made / "ingest" / recipe.sources[0].name)
     assert artifact is not None
     count = 0

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
-from tokmill.adhoc.reading import Files, files_source, one_source_recipe
+from tokmill.adhoc.reading import Files, files_source, one_source_recipe, told_without_recipe
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.step import Artifact, open_artifact, shard_key
 from tokmill.errors import RecipeError
@@ -68,7 +68,8 @@ def score_apply(
         score["windows"] = {"words": window_words, "aggregate": aggregate}
     recipe = one_source_recipe(files_source(files, **({"text": text} if text else {})), scores=[score])
     with tempfile.TemporaryDirectory(prefix="tokmill-score-") as folder:
-        made = run(recipe, Path(folder) / "run", until="clean", workers=workers).out
+        with told_without_recipe():
+            made = run(recipe, Path(folder) / "run", until="clean", workers=workers).out
         name = recipe.sources[0].name
         ingested, cleaned = (open_artifact(made / kind / name) for kind in ("ingest", "clean"))
         assert ingested is not None

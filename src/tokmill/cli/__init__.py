@@ -34,7 +34,7 @@ _VERBS = read_verbs()
 GROUPS = {title: {name: verb for name, verb in _VERBS.items() if verb.group == title} for title in _TITLES}
 
 # These work on a directory of this machine, and say so to a URL before click asks whether it exists.
-_WORK_HERE = {*GROUPS["Look at a run"], "forget", "status"} - {"verify"}
+_WORK_HERE = {*GROUPS["Look at a run"], "continue", "forget", "status"} - {"verify", "explore", "documents"}
 
 # Options that have the name of their recipe key now, or one name in all verbs.
 # What was typed before still works.

@@ -18,7 +18,7 @@ from rich.table import Table
 import tokmill
 from tokmill.cli.console import answer, err, out, verb
 from tokmill.cli.documents import number, shown
-from tokmill.cli.source_options import ANY_FILE, DIRECTORY, Amount, out_option
+from tokmill.cli.source_options import ANY_FILE, DIRECTORY, FILE, Amount, out_option
 from tokmill.errors import plural
 from tokmill.reviews.finding import SEVERITIES, Severity
 from tokmill.reviews.review import FORMATS, Format, render, summary
@@ -47,6 +47,7 @@ VERBS = {
     click.Path(path_type=Path),
 )
 @click.option("--cards", is_flag=True, help="Also write DATACARD.md and croissant.json, for publishing.")
+@click.option("--state", type=FILE, help="State of a loader: also what was trained on by then.")
 @verb
 def report_command(as_json: bool, **options: Any) -> None:
     """Write what the run in DIRECTORY did as one page to read (report.html) and as figures (report.json).

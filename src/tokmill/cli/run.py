@@ -108,7 +108,7 @@ def run_command(as_json: bool, **options: Any) -> None:
     What --set changes is part of the recipe of this run, and in its manifest.
     """
     ahead = LOADED_FIRST if _is_from_nothing(options["recipe"], options["out"]) else None
-    answer(with_progress("run", options, ahead=ahead), as_json, _render_run)
+    answer(with_progress("run", options, ahead=ahead), as_json, render_run)
 
 
 _NAMED = re.compile(r"""^[ {]*["']?name["']? *: *["']?([\w.-]+)""", re.MULTILINE)
@@ -156,7 +156,7 @@ def _up_to_date(steps: int) -> str:
     return f"{plural(steps, 'step')} {'is' if steps == 1 else 'are'} up to date"
 
 
-def _render_run(result: RunResult) -> None:
+def render_run(result: RunResult) -> None:
     restored = f", {len(result.restored):,} as before" if result.restored else ""
     if not result.ran:
         out.print(f"nothing to do: {_up_to_date(len(result.skipped))}{restored} ({result.seconds:.2f} s)")

@@ -105,6 +105,11 @@ def _render_verified(result: Verification) -> None:
     default=300,
     help="Training steps to overfit one batch in, at most; 0: skip that check.",
 )
+@click.option(
+    "--train",
+    is_flag=True,
+    help="Overfit it with the decoder of `ablate`, where PyTorch is installed, instead of a model in NumPy.",
+)
 @click.option("--manifest", type=FILE, help="Manifest of the build, where it is not beside it.")
 @tokenizer_option(", where it is not beside the build")
 @hooks_option

@@ -26,6 +26,11 @@ def spare_collector() -> None:
     atexit.register(gc.freeze)
 
 
+def take_apart_at_end() -> None:
+    """Of a command that loads DuckDB, which prints a page about whatever of it still lives at the end."""
+    atexit.unregister(gc.freeze)
+
+
 @contextlib.contextmanager
 def collector_at_rest() -> Iterator[None]:
     """While modules are loaded: they make half a million objects, which all stay, and the five collections on

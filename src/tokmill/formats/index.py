@@ -52,7 +52,7 @@ from tokmill.storage.disk import (
     told_as_unreadable,
     unreadable,
 )
-from tokmill.storage.elsewhere import at_hand
+from tokmill.storage.on_demand import at_hand
 
 INDEX: Final = "index.jsonl.zst"
 PLACES: Final = "places.npy"
@@ -338,6 +338,7 @@ _AROUND: Final = 256  # entries: 4 KB of hashes, 6 standard deviations in a shar
 
 
 def _open_to_read(path: Path | str) -> int:
+    at_hand(path)
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -386,6 +387,26 @@ def map_places(path: Path, meetings: int) -> RowSpans:
     """All of them, not read yet: columns of uint32, in order of the document."""
     document, row, start, end, offset = _map(path, (meetings, len(_COLUMNS)), "<u4").T
     return RowSpans(row, document, start, end, offset)
+
+
+def read_places(path: Path, meetings: int, at_once: int) -> Iterator[NDArray[np.uint32]]:
+    """Their table, read in pieces of whole documents, of about so many meetings."""
+    map_places(path, meetings)  # is it one
+    head, width = len(npy_header((meetings, len(_COLUMNS)), "<u4")), 4 * len(_COLUMNS)
+    with at_hand(path).open("rb") as file:
+        first, size = 0, at_once
+        while first < meetings:
+            file.seek(head + first * width)
+            table = np.fromfile(file, "<u4", min(size, meetings - first) * len(_COLUMNS))
+            table = table.reshape(-1, len(_COLUMNS))
+            stop = len(table)
+            if first + stop < meetings:  # the last document may go on
+                stop = int(np.searchsorted(table[:, 0], table[-1, 0]))
+            if not stop:
+                size *= 2
+                continue
+            yield table[:stop]
+            first, size = first + stop, at_once
 
 
 def find_places(path: Path, meetings: int, document: int) -> RowSpans:

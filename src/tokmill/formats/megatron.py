@@ -37,6 +37,7 @@ from tokmill.errors import CorruptFile, InputError
 from tokmill.formats import Format, Tokens
 from tokmill.formats.ids import Store, cast_ids, corrupt, plain
 from tokmill.storage.disk import Written, map_array, open_commit
+from tokmill.storage.on_demand import at_hand
 
 MAGIC = b"MMIDIDX\0\0"
 VERSION = 1
@@ -152,7 +153,7 @@ class MegatronFile:
         self._prefix = prefix
         self._bin_path, self._idx_path = _paths(self._prefix)
         for path in (self._idx_path, self._bin_path):
-            if not path.is_file():
+            if not at_hand(path).is_file():
                 raise InputError("no such file", where=str(path), next="give the path without .bin and .idx")
         index = map_array(self._idx_path, np.uint8)
         code, n_sequences, n_documents = self._read_header(index)

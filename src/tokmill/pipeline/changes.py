@@ -55,6 +55,10 @@ def reasons_of(out: Path, recipe: Json) -> Callable[[Step], list[str]]:
     return reasons
 
 
+def _stages(recipe: Json) -> list[str]:
+    return [stage["name"] for stage in (recipe["mixture"] or {}).get("stages", ())]
+
+
 def _concerns(step: Step, path: tuple[str, ...], recipe: Json) -> bool:
     section, name = path[0], step.name.partition("/")[2]
     own = path[:2] == ("sources", name)
@@ -71,9 +75,13 @@ def _concerns(step: Step, path: tuple[str, ...], recipe: Json) -> bool:
     if step.kind == "scores":
         return section in ("scores", "filters", "domains", "sources")
     if step.kind == "build":
-        return section == "pack" or path[:2] == ("builds", name)
+        names = [name, *(name.removesuffix(f"-{stage}") for stage in _stages(recipe))]
+        is_staged = path[:2] == ("mixture", "stages")
+        return section == "pack" or is_staged or (section == "builds" and path[1:2] in [(n,) for n in names])
     if step.kind == "texts":
         return section in ("name", "shards") or path[:2] == ("builds", name)
+    if step.kind == "curriculum":
+        return section in ("mixture", "builds", "pack")
     if step.kind == "mixture":
         return section in ("mixture", "seed", "pack") or path[2:3] == ("domain",)
     if step.kind == "tokenizer" and section in ("mixture", "sources"):

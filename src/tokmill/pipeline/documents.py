@@ -73,8 +73,8 @@ from tokmill.stages.ingest.shards import (
 )
 from tokmill.stages.ingest.stage import INPUT_STATS
 from tokmill.stages.ranking import RankedScore, RankOptions
-from tokmill.storage.elsewhere import place_of
 from tokmill.storage.location import InputFile, ObjectFile, file_sha256, local_path
+from tokmill.storage.on_demand import place_of
 from tokmill.storage.patterns import find_files
 
 CODE = "code"
@@ -176,6 +176,12 @@ def url_lists(urls: Urls | None, base: Path) -> dict[str, InputFile]:
     return found
 
 
+def url_list_files(recipe: Recipe, source: Source, base: Path) -> dict[str, tuple[Path, str]]:
+    """By name, where a list that judges the source is, and its sha256."""
+    urls = own_section("urls", recipe, source) or recipe.urls
+    return {name: (local_path(file.path), _list_sha256(file)) for name, file in url_lists(urls, base).items()}
+
+
 @functools.lru_cache(maxsize=1024)
 def _list_sha256(file: InputFile) -> str:
     """Once for all sources that it judges."""
@@ -246,10 +252,7 @@ def source_steps(
             _check_listed(source.corpus, base, digests)
         found = _Found(files, digests, resolve_reading(source, files, base, own), None)
     cleaning = resolve_cleaning(recipe, source, base)
-    lists = {
-        name: (local_path(file.path), _list_sha256(file))
-        for name, file in url_lists(own_section("urls", recipe, source) or recipe.urls, base).items()
-    }
+    lists = url_list_files(recipe, source, base)
     models = model_files(recipe.scores, base)
     inputs = (*list_inputs(lists), *model_inputs(models))
     learned = tuple(f"score/{score.name}" for score in recipe.scores if score.train is not None)

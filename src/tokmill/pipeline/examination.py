@@ -60,7 +60,7 @@ from tokmill.pipeline.references import open_references
 from tokmill.pipeline.scores import check_score
 from tokmill.pipeline.tokens import build_options, narrow_builds, resolved_weights, tokenizer_step
 from tokmill.pipeline.training import check_score_training
-from tokmill.recipe import Recipe, Source, Tokenizer, Training
+from tokmill.recipe import Mixture, Recipe, Source, Stage, Tokenizer, Training
 from tokmill.recipe.file import Mistake, Written, refuse
 from tokmill.recipe.section import Path_
 from tokmill.sources.chat import resolve_chat
@@ -379,21 +379,27 @@ def _mixture(found: _Found, recipe: Recipe, sizes: _Sizes) -> None:
     if mixture is None or _renames_sources(found.written):
         return
     domains = list(dict.fromkeys(source.domain for source in recipe.sources))
-    asked: list[tuple[Path_, Any, list[str], str]] = [
-        (("mixture", "weights", name), weight, domains, "domain") for name, weight in mixture.weights.items()
-    ]
-    for domain, weights in mixture.sources.items():
-        own = [source.name for source in recipe.sources if source.domain == domain]
-        asked.append((("mixture", "sources", domain), 1, domains, "domain"))
-        if own:
-            asked += [
-                (("mixture", "sources", domain, name), weights[name], own, "source") for name in weights
-            ]
+    asked: list[tuple[Path_, Any, list[str], str]] = []
+    places: list[tuple[Path_, Mixture | Stage]] = [(("mixture",), mixture)]
+    places += [(("mixture", "stages", at), stage) for at, stage in enumerate(mixture.stages)]
+    for place, one in places:
+        asked += [((*place, "weights", name), one.weights[name], domains, "domain") for name in one.weights]
+        for domain, weights in one.sources.items():
+            own = [source.name for source in recipe.sources if source.domain == domain]
+            asked.append(((*place, "sources", domain), 1, domains, "domain"))
+            if own:
+                asked += [
+                    ((*place, "sources", domain, name), weights[name], own, "source") for name in weights
+                ]
     names_hold = [
         found.holds(place, refuse_unknown, place[-1], known, kind, "mixture")
         for place, weight, known, kind in asked
         if weight
     ]
+    for place, one in places[1:] if all(names_hold) else ():
+        assert isinstance(one, Stage), "after the mixture itself"
+        of_stage = mixture.of_stage(one, one.length or recipe.pack.length)
+        found.holds(place, resolved_weights, recipe, of_stage)
     if all(names_hold) and found.holds(("mixture",), resolved_weights, recipe, mixture):
         _budget(found, recipe, sizes)
 

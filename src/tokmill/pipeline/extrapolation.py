@@ -196,13 +196,14 @@ def _growth(view: DrawnRun, sources: Mapping[str, SourceEstimate]) -> dict[str, 
     docs /= max(sum(one.docs for one in view.sources.values()), 1)
     text = sum(one.all_bytes for one in view.sources.values()) * share
     text /= max(sum(one.bytes for one in view.sources.values()), 1)
-    has_target = view.recipe.mixture is not None and view.recipe.mixture.target is not None
+    mixture = view.recipe.mixture
+    has_target = mixture is not None and (mixture.target is not None or bool(mixture.stages))
     grown = {}
     for name in view.artifacts:
         kind, _, source = name.partition("/")
         if kind in ("ingest", "inference", "clean"):
             grown[name] = view.sources[source].by_bytes * share
-        elif kind in ("mixture", "build", "texts"):
+        elif kind in ("mixture", "stage", "build", "curriculum", "texts"):
             grown[name] = 1.0 if has_target else tokens
         else:
             grown[name] = {"tokens": tokens, "split": docs}.get(kind, text)

@@ -19,7 +19,7 @@ import msgspec
 from tokmill.artifacts.step import Step
 from tokmill.pipeline.documents import is_left_out
 from tokmill.pipeline.plan import alone, plan_steps
-from tokmill.recipe import Mixture, Recipe, Split
+from tokmill.recipe import Mixture, Recipe, Split, Stage
 from tokmill.sources.hub import list_data_files, resolve_revision
 from tokmill.sources.readers import Chunks, list_source, resolve_reader, resolve_reading
 from tokmill.stages.ingest.shards import Part
@@ -149,10 +149,18 @@ def _smaller_split(split: Split, share: Decimal) -> Split:
 
 
 def _smaller_mixture(mixture: Mixture, share: Decimal) -> Mixture:
+    if mixture.stages:
+        return mixture.model_copy(update={"stages": [_smaller_stage(one, share) for one in mixture.stages]})
     if mixture.target is None:
         return mixture
     unit, size = mixture.target
     return mixture.model_copy(update={unit: _times(size, share)})
+
+
+def _smaller_stage(stage: Stage, share: Decimal) -> Stage:
+    key, size = ("steps", stage.steps) if stage.steps is not None else ("tokens", stage.tokens)
+    assert size is not None, "one of them is given"
+    return stage.model_copy(update={key: _times(size, share)})
 
 
 def _times(size: int, share: Decimal) -> int:

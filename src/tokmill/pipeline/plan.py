@@ -4,6 +4,7 @@
     ingest/<source> ─ clean/<source> ┴ dedup ─ split ─ tokenizer ─ tokens ─ mixture ─ build/<name> …
     documents.py ──────────────────────────┘       │   tokens.py ──────────────┴───────────────┘
                                                    └─ texts/<name> …, after the mixture where there is one
+    tokens ─ stage/<first> ─ stage/<next> … ─ build/<name>-<stage> … ─ curriculum        a mixture of stages
     ingest of all, examples/<files> ─ score/<name> ─ clean of all           where a score learns: training.py
 
 Where a recipe has scores that are stored, there is a step inference/<source> between ingest and clean.
@@ -114,8 +115,16 @@ def step_names(recipe: Recipe) -> list[str]:
     names += ["dedup"] if any(getattr(recipe.dedup, key) for key in Dedup.METHODS) else []
     names.append("split")
     if recipe.tokenizer is not None:
-        names += ["tokenizer", "tokens", *(["mixture"] if recipe.mixture is not None else [])]
-        names += [f"build/{build.name}" for build in recipe.builds if not build.is_text]
+        names += ["tokenizer", "tokens"]
+        builds = [build.name for build in recipe.builds if not build.is_text]
+        stages = [stage.name for stage in recipe.mixture.stages] if recipe.mixture is not None else []
+        if stages:
+            names += [f"stage/{stage}" for stage in stages]
+            names += [f"build/{build}-{stage}" for stage in stages for build in builds]
+            names += ["curriculum"] if builds else []
+        else:
+            names += ["mixture"] if recipe.mixture is not None else []
+            names += [f"build/{build}" for build in builds]
     names += [f"texts/{build.name}" for build in recipe.builds if build.is_text]
     return names
 

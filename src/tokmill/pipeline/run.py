@@ -23,6 +23,7 @@ from typing import Any
 from msgspec import structs
 
 from tokmill.artifacts.cache import cache_of, prepare_cache
+from tokmill.artifacts.cells import cell, table
 from tokmill.artifacts.manifest import MANIFEST, Json, fingerprint_of
 from tokmill.artifacts.progress import Progress, Silence, open_journal, warnings_to
 from tokmill.artifacts.step import Artifact, Step, remove_leftovers
@@ -91,6 +92,19 @@ class RunResult:
                 for name, artifact in self.artifacts.items()
             },
         }
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: every step, what came in, what was kept, what left and why."""
+        rows = []
+        for name, artifact in self.artifacts.items():
+            counts = artifact.manifest.counts
+            left = {**counts.get("dropped", {}), **counts.get("quarantined", {})}
+            why = " · ".join(f"{reason} {number:,}" for reason, number in sorted(left.items()))
+            state = "run" if name in self.ran else "up to date"
+            rows.append([name, state, counts.get("in"), counts.get("kept"), sum(left.values()) or None, why])
+        parts = [table(["step", "", "in", "kept", "left", "why"], rows)]
+        parts += [table(["step", "warning"], self.warnings)] if self.warnings else []
+        return cell(self.recipe, f"{self.out} · {self.seconds:.1f} s", parts)
 
 
 def run(

@@ -24,6 +24,7 @@ from typing import NamedTuple
 import msgspec
 
 from tokmill.artifacts.cache import discard_cache
+from tokmill.artifacts.history import history_entry, load_continues
 from tokmill.artifacts.manifest import (
     FORMAT_VERSION,
     MANIFEST,
@@ -39,7 +40,15 @@ from tokmill.artifacts.manifest import (
     write_manifest,
 )
 from tokmill.artifacts.previous import find_previous, set_aside
-from tokmill.artifacts.step import UNKNOWN, Artifact, Step, discard, has_all_files, open_artifact
+from tokmill.artifacts.step import (
+    UNKNOWN,
+    Artifact,
+    Step,
+    discard,
+    has_all_files,
+    mixture_of,
+    open_artifact,
+)
 from tokmill.artifacts.tombstones import FORGOTTEN_FILE, PENDING_FILE, forgotten_facts
 from tokmill.clean.examine import CleanOptions
 from tokmill.clean.license_policy import LicenseTotals, attribution
@@ -49,7 +58,7 @@ from tokmill.storage.disk import commit_bytes, remove_file
 from tokmill.storage.location import file_sha256
 
 # kinds of which there is a directory for each source, score or build
-_NAMED = ("ingest", "inference", "examples", "score", "clean", "build", "texts")
+_NAMED = ("ingest", "inference", "examples", "score", "clean", "stage", "build", "texts")
 _ORDER = "order of sources"  # among the inputs of a step that reads several
 
 # --- where a build comes from ---
@@ -66,11 +75,12 @@ def hub_commits(artifacts: Mapping[str, Artifact]) -> dict[str, Json]:
     return found
 
 
-def origin_of(artifacts: Mapping[str, Artifact]) -> Json:
-    """The steps before the builds, in a few words."""
-    made_from_them = ("build", "texts", "run")
+def origin_of(artifacts: Mapping[str, Artifact], build: Artifact | None = None) -> Json:
+    """The steps before a build, in a few words."""
+    made_from_them = ("build", "texts", "curriculum", "run")
     steps = {name: a.manifest for name, a in artifacts.items() if a.manifest.kind not in made_from_them}
-    mixture = steps.get("mixture")
+    mixed = mixture_of(artifacts, build)
+    mixture = mixed.manifest if mixed is not None else None
     target = mixture.config["target"] if mixture is not None else None
     hub = hub_commits(artifacts)
     return {
@@ -115,8 +125,10 @@ def stale_origins(artifacts: Mapping[str, Artifact]) -> dict[str, Artifact]:
     if not builds:
         return {}
     # as the manifest reads when it is loaded: a tuple is a list there
-    origin = msgspec.json.decode(msgspec.json.encode(origin_of(artifacts)))
-    stamped = {name: with_origin(artifact, origin) for name, artifact in builds.items()}
+    stamped = {
+        name: with_origin(build, msgspec.json.decode(msgspec.json.encode(origin_of(artifacts, build))))
+        for name, build in builds.items()
+    }
     return {name: a for name, a in stamped.items() if a.manifest.digest != builds[name].manifest.digest}
 
 
@@ -275,6 +287,10 @@ def write_run_manifest(
     files += attributed
     lineage, forgotten = forgotten_facts(out) if (out / FORGOTTEN_FILE).is_file() else ({}, [])
     files += forgotten
+    continues, history = load_continues(out), history_entry(out)
+    if continues is not None and history is not None:
+        lineage |= {"continues": msgspec.to_builtins(continues)}
+        files.append(history)
     manifest = build_manifest(
         kind="run",
         step=asked.name,
@@ -296,7 +312,7 @@ def _remove_former(out: Path, steps: Sequence[Step], *, keep: bool) -> None:
     below = [path for parent in _NAMED for path in sorted((out / parent).glob("*/"))]
     for directory in (
         *below,
-        *(out / name for name in ("scores", "dedup", "tokenizer", "tokens", "mixture")),
+        *(out / name for name in ("scores", "dedup", "tokenizer", "tokens", "mixture", "curriculum")),
     ):
         if directory not in planned and _was_ours(directory):
             if keep:

@@ -54,8 +54,8 @@ from tokmill.stages.ingest.stage import digest_task
 from tokmill.stages.loading import prepare_for
 from tokmill.stages.registry import STAGES, perform
 from tokmill.storage.disk import remove_file
-from tokmill.storage.elsewhere import place_of
 from tokmill.storage.location import InputFile
+from tokmill.storage.on_demand import place_of
 from tokmill.storage.traffic import Traffic
 
 # In the environment of manifests, and what is no step.

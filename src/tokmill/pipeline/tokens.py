@@ -3,6 +3,7 @@
 tokenizer    path: the sha256 of the file, or of the one in the directory  train: options with defaults, the
              sample and the shares of sources in it
 mixture      which documents, in which order; without one, all, in corpus order
+stages       of a mixture: one mixture each, and one of every build; the curriculum says in which order
 texts        builds of texts; without a mixture they follow the split, and need no tokenizer
 """
 
@@ -16,16 +17,31 @@ from pathlib import Path
 import msgspec
 from msgspec import structs
 
+from tokmill.artifacts.history import HISTORY_FILE, load_continues
 from tokmill.artifacts.plugins import find_plugin
 from tokmill.artifacts.step import Step
 from tokmill.errors import EosMissing, RecipeError, TokenizerError, TokenizerMismatch
 from tokmill.formats import find_format, format_names, known_format, resolve_format
 from tokmill.packing.mixture import check_weights
-from tokmill.recipe import Build, Mixture, Pack, Recipe, Tokenizer, Training, dtype_of, format_mistakes
+from tokmill.recipe import (
+    Build,
+    Mixture,
+    Pack,
+    Recipe,
+    Stage,
+    Tokenizer,
+    Training,
+    dtype_of,
+    format_mistakes,
+)
+from tokmill.recipe.curriculum import MOST_PASSES
 from tokmill.schema import PERCENTILE
+from tokmill.stages.build.continued import refuse_other_tokenizer
 from tokmill.stages.build.mixture import MixtureOptions
 from tokmill.stages.build.options import BuildOptions, PackOptions
 from tokmill.stages.build.scored import ByScore, RepeatByScore, SelectByScore
+from tokmill.stages.build.staged import StageOptions, WhereOptions
+from tokmill.stages.curriculum import CurriculumOptions, PlannedStage
 from tokmill.stages.texts import TextsOptions
 from tokmill.stages.tokens.tokenizer import Shares, TokenizerExtra, TokenizerOptions
 from tokmill.storage.location import file_sha256
@@ -54,7 +70,10 @@ def tokenizer_step(recipe: Recipe, base: Path, out: Path, documents: tuple[str, 
         plugin = find_plugin("tokenizers", tokenizer.plugin, base, "tokenizer.plugin")
         options = structs.replace(options, plugin=plugin, options=tokenizer.options)
         return Step("tokenizer", "tokenizer", directory, options)
-    path, actual = _pinned_file(tokenizer, base)
+    path, actual = pinned_file(tokenizer, base)
+    continues = load_continues(out)
+    if continues is not None:
+        refuse_other_tokenizer(continues, {**continues.tokenizer, "sha256": actual})
     if tokenizer.eos is None:
         options = structs.replace(options, eos=_eos_of_directory(tokenizer, base))
     narrow = narrow_builds(recipe)
@@ -67,7 +86,7 @@ def tokenizer_step(recipe: Recipe, base: Path, out: Path, documents: tuple[str, 
     return Step("tokenizer", "tokenizer", directory, options, files={path.name: actual}, extra=extra)
 
 
-def _pinned_file(tokenizer: Tokenizer, base: Path) -> tuple[Path, str]:
+def pinned_file(tokenizer: Tokenizer, base: Path) -> tuple[Path, str]:
     """The file that the recipe names, and its sha256, which must be the pinned one."""
     path = tokenizer_file(_named(tokenizer, base))
     if not path.is_file():
@@ -161,11 +180,19 @@ def build_steps(recipe: Recipe, base: Path, out: Path, documents: Sequence[str])
     ingests = tuple(name for name in documents if name.startswith("ingest/"))
     needs: tuple[str, ...] = ("tokens", *ingests)
     steps: list[Step] = []
+    continues = load_continues(out)
+    if continues is not None:
+        refuse_without_mixture(recipe)
+    if recipe.mixture is not None and recipe.mixture.stages:
+        return _stage_steps(recipe, recipe.mixture, base, out, needs, documents)
     if recipe.mixture is not None:
         options = _mixture_options(recipe, recipe.mixture)
+        if continues is not None:
+            options = structs.replace(options, continues=continues)
         # a score is in what cleaning measured, or in the percentiles after it
         scored = [n for n in documents if n == "scores" or n.startswith("clean/")] if options.chosen else []
-        steps.append(Step("mixture", "mixture", out / "mixture", options, (*needs, "split", *scored)))
+        needed = (*needs, "split", *scored)
+        steps.append(Step("mixture", "mixture", out / "mixture", options, needed, extra=out / HISTORY_FILE))
         needs += ("mixture",)
     for build in recipe.builds:
         if build.is_text:
@@ -173,6 +200,98 @@ def build_steps(recipe: Recipe, base: Path, out: Path, documents: Sequence[str])
         made = build_options(recipe, build, base)
         steps.append(Step(f"build/{build.name}", "build", out / "build" / build.name, made, needs))
     return steps
+
+
+def refuse_without_mixture(recipe: Recipe) -> None:
+    """Of the rest of a run: a mixture is what puts documents in an order."""
+    mixture = recipe.mixture
+    if mixture is None:
+        raise RecipeError(
+            "what was seen is put last by a mixture, and the recipe has none",
+            where="mixture",
+            next="add `mixture: {}`: all that there is, by the tokens that domains have",
+        )
+    if mixture.stages:
+        raise RecipeError(
+            "stages count for themselves what was had",
+            where="mixture.stages",
+            next="make the rest of the run with one mixture for each stage that is left, one after the other",
+        )
+    if mixture.max_epochs > MOST_PASSES:
+        raise RecipeError(
+            f"{mixture.max_epochs:,} passes are more than are counted",
+            where="mixture.max_epochs",
+            next=f"set {MOST_PASSES} or less",
+        )
+    if mixture.megabytes is not None:
+        raise RecipeError(
+            "how many megabytes were seen is not known",
+            where="mixture.megabytes",
+            next="give the length of the whole run in `tokens`, `blocks` or `documents`",
+        )
+    if mixture.repeat is not None or mixture.select is not None:
+        raise RecipeError(
+            "documents that a score repeats or draws are not put in order by what was seen",
+            where="mixture.repeat" if mixture.repeat is not None else "mixture.select",
+            next="leave it out in the rest of a run, or filter by the score",
+        )
+
+
+def _stage_steps(
+    recipe: Recipe, mixture: Mixture, base: Path, out: Path, needs: tuple[str, ...], documents: Sequence[str]
+) -> list[Step]:
+    """Each stage after the one before it, each with a build of its own of every one in the recipe."""
+    mixed, built = [], []
+    planned: dict[str, tuple[PlannedStage, ...]] = {}
+    before: tuple[str, ...] = ()
+    for stage in mixture.stages:
+        length = stage.length or recipe.pack.length
+        options = _stage_options(recipe, mixture, stage, length, before[-1] if before else None)
+        scored = [n for n in documents if n == "scores" or n.startswith("clean/")] if stage.where else []
+        name = f"stage/{stage.name}"
+        own = (*needs, "split", *scored, *(f"stage/{former}" for former in before[-1:]))
+        mixed.append(Step(name, "mixture", out / "stage" / stage.name, options, own))
+        for build in recipe.builds:
+            made = build_options(recipe, build, base)
+            asked = structs.replace(
+                made,
+                name=f"{build.name}-{stage.name}",
+                pack=structs.replace(made.pack, length=length),
+            )
+            step = f"build/{asked.name}"
+            built.append(Step(step, "build", out / "build" / asked.name, asked, (*needs, name)))
+            tokens = stage.tokens or stage.rows(length, mixture.batch_tokens) * length
+            planned[build.name] = (
+                *planned.get(build.name, ()),
+                PlannedStage(stage.name, step, length, tokens),
+            )
+        before = (*before, stage.name)
+    if not planned:
+        return mixed
+    ends = ("tokens", *(step.name for step in built))
+    curriculum = CurriculumOptions(builds=planned, batch_tokens=mixture.batch_tokens)
+    return [*mixed, *built, Step("curriculum", "curriculum", out / "curriculum", curriculum, ends)]
+
+
+def _stage_options(
+    recipe: Recipe, mixture: Mixture, stage: Stage, length: int, after: str | None
+) -> MixtureOptions:
+    own = StageOptions(
+        name=stage.name,
+        after=after,
+        min_tokens=stage.min_tokens,
+        max_tokens=stage.max_tokens,
+        where=tuple(
+            WhereOptions(
+                one.by,
+                None if one.min is None else float(one.min),
+                None if one.max is None else float(one.max),
+            )
+            for one in stage.where
+        ),
+    )
+    asked = _mixture_options(recipe, mixture.of_stage(stage, length))
+    return structs.replace(asked, seq_len=length, stage=own)
 
 
 def text_steps(recipe: Recipe, out: Path, documents: tuple[str, ...]) -> list[Step]:

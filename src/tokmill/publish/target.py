@@ -43,10 +43,10 @@ from tokmill.publish.stored_run import StoredRun
 from tokmill.publish.work_area import WorkArea
 from tokmill.storage.cloud import patiently
 from tokmill.storage.disk import Written, storage_error
-from tokmill.storage.elsewhere import files_elsewhere
 from tokmill.storage.lease import Lease, open_lease
 from tokmill.storage.location import ObjectUrl, open_binary, parse_url, read_whole
 from tokmill.storage.objects import Store, open_store
+from tokmill.storage.on_demand import files_on_demand
 from tokmill.storage.traffic import counting, in_context
 
 RUN = "run"
@@ -92,7 +92,7 @@ class Target:
         """In the block, the files of the run are in the store and those of this machine are manifests."""
         directory = self.directory.absolute()
         stored = StoredRun(self._url, directory, self._lease, say)
-        with counting(stored.traffic), files_elsewhere(directory, stored):
+        with counting(stored.traffic), files_on_demand(directory, stored):
             if self._before is not None:
                 stored.adopt(self._before)
             self._stored = stored

@@ -164,6 +164,8 @@ REASONS: Final = {
         "no_weight": "its source or domain has the weight 0",
         "over_budget": "the target was reached without it",
         "left_out_by_score": "`mixture.repeat` gives it no turn, or `mixture.select` did not draw it",
+        "left_out_by_stage": "too short, too long or scored otherwise than this one of `mixture.stages` asks",
+        "had_before": "earlier stages, or the run that is continued, had it as often as `max_epochs` allows",
     },
     ("build", "drop", "Documents without a token in a build"): {
         "left_out": "its rows were planned and not taken (`balance`, a target in blocks)",

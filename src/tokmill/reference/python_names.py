@@ -29,11 +29,11 @@ def pages() -> dict[str, str]:
             "# Python",
             "",
             "Every verb is a function of its name: `tokmill.run` is `tokmill run`, `tokmill.hub_configs` is "
-            "`tokmill hub configs`. Options are arguments of their names with the same defaults, and "
-            "`as_json()` of a result is what `--json` prints. How a source is read (`**reading`) has the "
-            "options of [`tokmill ingest`](commands/ingest.md). Errors are those of "
-            "[`tokmill.errors`](errors.md). `tokmill.loader` needs NumPy and nothing of the mill but its "
-            "readers ([loader](../loader.md)).",
+            "`tokmill hub configs`, `tokmill.continue_` is `tokmill continue`. Options are arguments of "
+            "their names with the same defaults, and `as_json()` of a result is what `--json` prints. How a "
+            "source is read (`**reading`) has the options of [`tokmill ingest`](commands/ingest.md). "
+            "Errors are those of [`tokmill.errors`](errors.md). `tokmill.loader` needs NumPy and nothing of "
+            "the mill but its readers ([loader](../loader.md)).",
             *(line for name in MODULES for line in _module(importlib.import_module(name))),
         )
     }

@@ -106,6 +106,7 @@ MORE = {
         "reservoir, weighted: k of all; hash: a fraction of all; head, shuffle_buffer: from the beginning"
     ),
     "Source.name": "no two sources have the same",
+    "Stage.name": "no two have the same; its builds are called BUILD-NAME",
     "Source.domain": "what mixtures weigh, and what rules may be for",
     "Source.hub": "or a dataset of the hub",
     "Source.corpus": "or a corpus that travelled",

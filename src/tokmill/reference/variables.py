@@ -27,8 +27,8 @@ VARIABLES = {
     ),
     "TMPDIR": "where temporary files go: what comes in by a pipe, samples of a tokenizer's training",
     "XDG_CACHE_HOME": (
-        "its `tokmill/` is where a run that is published to a URL works, without `--work` [default: "
-        "`~/.cache`]"
+        "its `tokmill/` is where a run that is published to a URL works, without `--work`, and where the "
+        "explorer keeps indexes of texts [default: `~/.cache`]"
     ),
     "HF_TOKEN": "the token of the hub: for what is not public, and for `export --push`, which uses no other",
     "AWS_ENDPOINT_URL": (

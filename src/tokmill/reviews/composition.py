@@ -109,6 +109,7 @@ def drift(evidence: Evidence) -> Found:
         return
     first, last = evidence.turns.halves()
     order = "mixture/order-train.parquet" if evidence.has("mixture") else "in the order of the corpus"
+    order = "stage/*/order-train.parquet" if evidence.has_stages else order
     read_from = f"tokens/train/*/lengths-*.parquet, {order}"
     for source in dict.fromkeys(shard.source for shard in first.shards):
         (before, variance), (after, variance_after) = first.share(source), last.share(source)

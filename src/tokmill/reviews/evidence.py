@@ -74,6 +74,11 @@ class Evidence:
             raise NotMeasured(f"needs the step {step}, which {found.set_aside[step]}")
         raise NotMeasured(f"needs the step {step}, which the run does not have")
 
+    @property
+    def has_stages(self) -> bool:
+        """Each has weights and a target of its own: there is no mixture of the whole."""
+        return any(name.startswith("stage/") for name in self.subject.artifacts)
+
     def has(self, step: str) -> bool:
         return step in self.subject.artifacts
 

@@ -39,6 +39,8 @@ EPOCHS_MEDIUM, EPOCHS_HIGH = 1.0, 4.0  # four repetitions are nearly as good as 
 
 def domain_weights(evidence: Evidence) -> dict[str, Fraction] | None:
     """Of domains, as the mixture was asked for."""
+    if evidence.has_stages:
+        raise NotMeasured(STAGED)
     if evidence.has("mixture"):
         asked = evidence.artifact("mixture").manifest.options(MixtureOptions).domains
         return {name: Fraction(weight) for name, weight in asked.items()} if asked else None
@@ -137,7 +139,7 @@ def starved_build(evidence: Evidence) -> Found:
         if limit is not None and limit.is_starved:
             yield _starved("mixture", limit, "mixture/manifest.json")
     elif evidence.has("tokens"):
-        raise NotMeasured(NO_MIXTURE)
+        raise NotMeasured(STAGED if evidence.has_stages else NO_MIXTURE)
     if evidence.subject.found is None:
         raise NotMeasured("a published build does not say what it was made from")
     for builds, limit in together(evidence.builds(), lambda build: _balance_limit(evidence, build)):
@@ -174,12 +176,13 @@ def _starved(about: str, limit: Limit, read_from: str) -> Finding:
 # --- repeats and budgets ---
 
 NO_MIXTURE = "there is no mixture: every document is built once"
+STAGED = "the mixture has stages, each with weights and a target of its own; the report has their shares"
 
 
 def mixed_facts(evidence: Evidence) -> Json:
     """Facts of the training split, by source."""
     if not evidence.has("mixture") and evidence.has("tokens"):
-        raise NotMeasured(NO_MIXTURE)
+        raise NotMeasured(STAGED if evidence.has_stages else NO_MIXTURE)
     facts: Json = evidence.artifact("mixture").manifest.facts["splits"].get(TRAIN, {})
     return facts
 

@@ -18,6 +18,7 @@ import math
 from fractions import Fraction
 from typing import NamedTuple
 
+from tokmill.artifacts.step import mixture_of
 from tokmill.packing.mixture import Holding, Mixture, largest_budget
 from tokmill.recipe import Limit, Recipe, TrainingPlan
 from tokmill.reviews.evidence import Answering, Evidence, check, manifest_of, named, together
@@ -92,7 +93,8 @@ def passes_of(evidence: Evidence, build: Build) -> Passes:
     if not total:
         raise NotMeasured(f"{named([build])} has no training tokens")
     available = evidence.lengths.sums("tokens", "source", TRAIN) if evidence.has("tokens") else {}
-    mixed = evidence.artifact("mixture").manifest.facts["splits"] if evidence.has("mixture") else {}
+    mixture = mixture_of(evidence.subject.artifacts, build.artifact)
+    mixed = mixture.manifest.facts["splits"] if mixture is not None else {}
     epochs = {name: float(told["epochs"]) for name, told in mixed.get(TRAIN, {}).get("sources", {}).items()}
     supplies = tuple(
         Supply(name, count, max(epochs.get(name, 1.0), 1.0), available.get(name, count))
@@ -263,7 +265,7 @@ def size_target(evidence: Evidence, found: Answering) -> None:
             f"{sum(lengths.sums('docs', 'source', TRAIN).values()):,} documents."
         )
         found.figures["available_tokens"] = available
-        weights = domain_weights(evidence)
+        weights = None if evidence.has_stages else domain_weights(evidence)
         if weights:
             domains = {part.source: part.domain for part in lengths.parts}
             holdings = [Holding(name, domains[name], count) for name, count in tokens.items()]

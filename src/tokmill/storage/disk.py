@@ -48,7 +48,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.errors import CorruptFile, DiskFull, OutOfMemory, StorageError, TokmillError
-from tokmill.storage.elsewhere import at_hand
+from tokmill.storage.on_demand import at_hand
 
 if sys.version_info >= (3, 14):
     from compression import zstd

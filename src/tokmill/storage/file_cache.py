@@ -19,7 +19,6 @@ import os
 import re
 import secrets
 import shutil
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -96,12 +95,13 @@ class FileCache:
         """The lock is held. What was used longest ago goes until the rest fits."""
         held = []
         with told_as_unwritable(self._files):
+            now = _time_of_disk(self._files / _LOCK)
             for entry in os.scandir(self._files):
                 with contextlib.suppress(FileNotFoundError):
                     if _FILE.fullmatch(entry.name):
                         stat = entry.stat()
                         held.append((stat.st_mtime_ns, entry.path, stat.st_size, stat.st_nlink))
-                    elif entry.name.startswith(TEMP_PREFIX) and _is_abandoned(entry.stat().st_mtime):
+                    elif entry.name.startswith(TEMP_PREFIX) and _is_abandoned(entry.stat(), now):
                         Path(entry.path).unlink(missing_ok=True)
             used = sum(size for _, _, size, _ in held)
             for _, path, size, names in sorted(held):
@@ -166,6 +166,12 @@ def _is_whole(path: Path, size: int) -> bool:
         return False
 
 
-def _is_abandoned(written_at: float) -> bool:
+def _is_abandoned(temporary: os.stat_result, now: float) -> bool:
     """By when it was last written to: containers that share a cache do not see each other's processes."""
-    return written_at < time.time() - _ABANDONED_SECONDS
+    return temporary.st_mtime < now - _ABANDONED_SECONDS
+
+
+def _time_of_disk(path: Path) -> float:
+    """By the clock that times of files are told by, which need not be that of this process."""
+    os.utime(path)
+    return path.stat().st_mtime

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple, Protocol
 
 from tokmill.errors import CorruptFile, InputError, StorageError
 from tokmill.storage.disk import told_as_unreadable
-from tokmill.storage.elsewhere import at_hand
 from tokmill.storage.objects import open_store
+from tokmill.storage.on_demand import at_hand
 
 # --- the address of an object: scheme, bucket and key ---
 # it is written down and shown, so it carries no secret

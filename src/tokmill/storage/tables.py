@@ -42,8 +42,8 @@ from tokmill.errors import CorruptFile, InputError
 from tokmill.kernels import hashing
 from tokmill.schema import one_piece, string_column
 from tokmill.storage.disk import Written, commit_bytes, is_fault_of_reading, unreadable
-from tokmill.storage.elsewhere import at_hand
 from tokmill.storage.location import AnyPath, open_binary
+from tokmill.storage.on_demand import at_hand
 from tokmill.storage.records import (
     WHOLE,
     BadRecord,
@@ -169,6 +169,19 @@ def load_table(path: Path, columns: Sequence[str] | None = None) -> Any:
     with _told_as_damaged(path), pq.ParquetFile(path) as file:
         table = file.read(columns=columns, use_threads=False)
         return (table if columns is None else table.select(columns)).combine_chunks()
+
+
+def load_categories(path: Path, column: str) -> Any:
+    """A column of few different strings, as Arrow's numbers and names: strings are not made of it."""
+    with _told_as_damaged(path), pq.ParquetFile(path, read_dictionary=[column]) as file:
+        found = file.read(columns=[column], use_threads=False).column(column)
+        return found.unify_dictionaries().combine_chunks()
+
+
+def load_schema(path: Path) -> Any:
+    """Names and types of the columns of a working shard."""
+    with _told_as_damaged(path), pq.ParquetFile(path) as file:
+        return file.schema_arrow
 
 
 def load_strings(path: Path, column: str, rows: NDArray[np.int64]) -> Any:

@@ -175,8 +175,10 @@ def refuse_emptied_domains(run: RunPlaces, affected: Json, recipe: Json) -> None
     """A domain that loses every document cannot have its share any more:
     better said before anything is taken apart."""
     mixture = recipe.get("mixture")
-    if not mixture or not mixture["weights"] or mixture["exhausted"] == "renormalize":
+    if not mixture or mixture["exhausted"] == "renormalize":
         return
+    stages = [stage["weights"] or mixture["weights"] for stage in mixture.get("stages", ())]
+    asked = stages or [mixture["weights"]]
     left: dict[str, int] = {}
     for source in recipe["sources"]:
         ingest = run.artifacts.get(f"ingest/{source['name']}")
@@ -185,7 +187,9 @@ def refuse_emptied_domains(run: RunPlaces, affected: Json, recipe: Json) -> None
             kept = int(ingest.manifest.counts["kept"])
             left[source["domain"]] = left.get(source["domain"], 0) + kept - taken
     emptied = [
-        name for name, count in left.items() if not count and Fraction(mixture["weights"].get(name, 0))
+        name
+        for name, count in left.items()
+        if not count and any(Fraction(weights.get(name, 0)) for weights in asked)
     ]
     if emptied:
         raise InputError(

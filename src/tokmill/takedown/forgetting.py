@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from tokmill.artifacts.history import HISTORY_FILE
 from tokmill.artifacts.manifest import (
     MANIFEST,
     STALE_MANIFEST,
@@ -47,7 +48,7 @@ from tokmill.artifacts.manifest import (
 from tokmill.artifacts.plugins import Plugin, hook_digest, show_hooks
 from tokmill.artifacts.previous import previous_directory
 from tokmill.artifacts.progress import Progress, Silence
-from tokmill.artifacts.step import Step, begin
+from tokmill.artifacts.step import Input, Step, begin
 from tokmill.artifacts.tombstones import (
     FORGOTTEN_FILE,
     PENDING_FILE,
@@ -58,17 +59,19 @@ from tokmill.artifacts.tombstones import (
 )
 from tokmill.audit.opened import load_finished
 from tokmill.audit.places import RunPlaces, open_places
+from tokmill.clean.examine import CleanOptions
 from tokmill.engines.local import Resources
 from tokmill.errors import InputError, RecipeError, TokmillError
 from tokmill.formats import plugin_of
+from tokmill.pipeline.documents import url_list_files
 from tokmill.pipeline.references import open_references
 from tokmill.pipeline.run import Asked, run_steps
 from tokmill.pipeline.run_manifest import REVIEW
 from tokmill.pipeline.scores import model_files, stored_model_files
 from tokmill.pipeline.training import labels_file
-from tokmill.recipe import CleanLimits, Dedup, Hub
+from tokmill.recipe import CleanLimits, Dedup, Hub, Recipe
 from tokmill.recipe.file import parse_recorded
-from tokmill.stages.clean import CleanExtra, model_inputs
+from tokmill.stages.clean import CleanExtra, list_inputs, model_inputs
 from tokmill.stages.dedup.method import DedupExtra, EarlierCorpus
 from tokmill.stages.inference import InferenceExtra
 from tokmill.stages.ingest.shards import IngestExtra, IngestOptions
@@ -138,17 +141,24 @@ def steps_of_run(
             if options.source in touched:
                 _show_hooks(manifest, options.plugins, base)
             # NULs and losses were told when it was first cleaned
-            models = model_inputs(model_files(scores, base)) if options.source in touched else ()
-            extra = CleanExtra(Decimal(1), CleanLimits(warn_source_loss=Decimal(1)), models)
+            read: tuple[Input, ...] = ()
+            if options.source in touched:
+                lists = _url_lists(recorded, manifest, options, base)
+                read = (*list_inputs(lists), *model_inputs(model_files(scores, base)))
+            extra = CleanExtra(Decimal(1), CleanLimits(warn_source_loss=Decimal(1)), read)
         elif manifest.kind == "score":
             extra = ScoreExtra(labels_file(learning[options.name], base))
         elif manifest.kind == "inference":
+            if options.source in sources:
+                _show_hooks(manifest, options.plugins, base)
             stored = stored_model_files(scores, base) if options.source in sources else {}
             extra = InferenceExtra(model_inputs(stored))
         elif manifest.kind == "dedup":
             extra = DedupExtra(
                 _benchmarks(recipe, manifest, base), earlier=_references(recipe, manifest, base, out)
             )
+        elif manifest.kind == "mixture":
+            extra = out / HISTORY_FILE
         elif manifest.kind in ("tokenizer", "build"):
             _show_hooks(manifest, [plugin] if (plugin := plugin_of(manifest.config)) else [], base)
         needs = tuple(other for other in names if f"step {other}" in inputs)
@@ -184,6 +194,26 @@ def _show_hooks(manifest: Manifest, plugins: Iterable[Plugin], base: Path) -> No
             path = plugin.beside(base)
             _check_same(path, plugin.digest, f"the hook {plugin.name} of {manifest.step}", hook_digest)
             show_hooks(path)
+
+
+def _url_lists(
+    recipe: Recipe | None, manifest: Manifest, options: CleanOptions, base: Path
+) -> dict[str, tuple[Path, str]]:
+    """Those that the source was cleaned by, as they were: without one of them blocked pages would be back."""
+    if not options.urls or not options.urls.lists:
+        return {}
+    source = next((one for one in recipe.sources if one.name == options.source), None) if recipe else None
+    if recipe is None or source is None:
+        raise _outside(base, f"lists of URLs of {manifest.step}")
+    try:
+        found = url_list_files(recipe, source, base)
+    except InputError:
+        raise _outside(base, f"lists of URLs of {manifest.step}") from None
+    for name in options.urls.lists:
+        if name not in found:
+            raise _outside(base, f"the list of URLs {name} of {manifest.step}")
+        _check_same(found[name][0], manifest.inputs.get(f"file urls {name}"), f"the list of URLs {name}")
+    return found
 
 
 def _benchmarks(recipe: Json, manifest: Manifest, base: Path) -> list[InputFile]:

@@ -20,7 +20,7 @@ import re
 from pathlib import Path
 
 from tokmill.errors import TokenizerError, TokenizerMismatch
-from tokmill.storage.elsewhere import at_hand
+from tokmill.storage.on_demand import at_hand
 from tokmill.tokenizers.directory import tokenizer_file
 from tokmill.tokenizers.plugin import PluginTokenizer
 from tokmill.tokenizers.protocol import Tokenizer
