@@ -3,6 +3,7 @@
 # make faults the long fault suites
 # make docs   the site, into site/: no network, warnings are errors
 # make pages  every how-to page, block by block
+# make training  ablations of planted effects, and of none
 # make screen the demo with nothing compiled: does something move all the time?
 # make bench  every bench: writes docs/performance.md
 # make interop  other projects read our builds, and we their files: writes docs/interop.md
@@ -15,7 +16,7 @@ RUNTIME := $(VENV)/.installed-runtime
 TESTING := $(VENV)/.installed-testing
 , := ,
 
-.PHONY: demo test faults recipes pages screen docs lint format bench interop dist clean
+.PHONY: demo test faults recipes pages training screen docs lint format bench interop dist clean
 
 demo: $(RUNTIME)
 	$(VENV)/bin/tokmill demo --out demo
@@ -25,17 +26,21 @@ test: $(TESTING)
 	$(VENV)/bin/tokmill doctor --warm
 	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-# every kill, fault and flip: about an hour
+# every kill, fault and flip, and what is largest: more than an hour
 faults: $(TESTING)
-	$(VENV)/bin/python -m pytest -m slow_faults tests/faults
+	$(VENV)/bin/python -m pytest -m slow_faults tests
 
 # the recipes against a loopback hub, and on real text where it is at hand
 recipes: $(TESTING)
-	$(VENV)/bin/python -m pytest -m slow_recipes tests/recipes tests/docs/test_five_projects.py
+	$(VENV)/bin/python -m pytest -m slow_recipes tests/recipes tests/docs/test_five_projects.py tests/scores tests/explorer
 
 # every how-to page, block by block, and the page of figures from a few documents
 pages: $(TESTING)
 	$(VENV)/bin/python -m pytest -m slow_docs tests/docs tests/bench
+
+# do ablations find what was planted, and nothing where nothing was? With PyTorch, on ../shared
+training: $(TESTING)
+	$(VENV)/bin/python -m pytest -m slow_training tests/proxy
 
 # how long nothing moves, at most
 screen: $(TESTING)

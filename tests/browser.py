@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,9 @@ class Page:
             self._call(f"{domain}.enable")
 
     def open(self, path: Path, width: int = 1200, height: int = 900, scheme: str = "light") -> None:
+        self.visit(path.resolve().as_uri(), width, height, scheme)
+
+    def visit(self, url: str, width: int = 1200, height: int = 900, scheme: str = "light") -> None:
         self._loaded = False
         self._call(
             "Emulation.setDeviceMetricsOverride",
@@ -51,7 +55,7 @@ class Page:
             mobile=False,
         )
         self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        self._call("Page.navigate", url=path.resolve().as_uri())
+        self._call("Page.navigate", url=url)
         while not self._loaded:
             self._receive()
 
@@ -60,6 +64,29 @@ class Page:
         found = self._call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
+
+    def wait(self, script: str, seconds: float = 20) -> Any:
+        """Until an expression in the page is true."""
+        end = time.monotonic() + seconds
+        while not (found := self.run(script)):
+            assert time.monotonic() < end, f"never: {script}\n{self.run('document.body.innerText')[:2000]}"
+            time.sleep(0.02)
+        return found
+
+    def press(self, key: str, *, shift: bool = False) -> None:
+        """A key as from a keyboard; one character is typed."""
+        text = {"text": key} if len(key) == 1 else {"text": "\r"} if key == "Enter" else {}
+        codes = {"Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowRight": 39, "Home": 36, "End": 35}
+        code = {"windowsVirtualKeyCode": codes[key]} if key in codes else {}
+        for kind in ("keyDown", "keyUp"):
+            own = text if kind == "keyDown" else {}
+            self._call(
+                "Input.dispatchKeyEvent", type=kind, key=key, modifiers=8 if shift else 0, **code, **own
+            )
+
+    def mouse(self, kind: str, x: float, y: float) -> None:
+        """mousePressed, mouseMoved or mouseReleased, with the left button."""
+        self._call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
 
     def type(self, selector: str, text: str) -> None:
         self.run(f"document.querySelector({json.dumps(selector)}).focus()")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ EOS = 7
 
 @dataclass
 class FewTokens:
-    documents: list[list[int]]  # or rows, all of one length
+    documents: Sequence[Sequence[int] | NDArray[np.integer]]  # or rows, all of one length
     dtype: str = "int32"
     seq_len: int = 0
     split: str = "train"
@@ -50,12 +50,12 @@ class FewTokens:
 
     def read_sequences(self) -> Iterator[Sequences]:
         for some in self._batches():
-            ids = [id for document in some for id in document]
-            yield Sequences(np.array(ids, np.int64), np.array([len(one) for one in some], np.int64))
+            ids = np.concatenate([np.asarray(document, np.int64) for document in some])
+            yield Sequences(ids, np.array([len(one) for one in some], np.int64))
 
     def lengths(self) -> Iterable[NDArray[np.int64]]:
         return [np.array([len(one) for one in some], np.int64) for some in self._batches()]
 
-    def _batches(self) -> Iterator[list[list[int]]]:
+    def _batches(self) -> Iterator[Sequence[Sequence[int] | NDArray[np.integer]]]:
         for start in range(0, len(self.documents), self.at_once):
             yield self.documents[start : start + self.at_once]

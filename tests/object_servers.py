@@ -51,13 +51,22 @@ def environment(endpoint: str) -> dict[str, str]:
     }
 
 
+# Head and body of an answer are two writes: the second waits 40 ms until the first is acknowledged.
+MOTO = """
+import socketserver
+socketserver.StreamRequestHandler.disable_nagle_algorithm = True
+from moto.server import main
+main()
+"""
+
+
 @contextlib.contextmanager
 def open_moto() -> Iterator[str]:
     """The endpoint of a server that keeps its word. It ends with the block."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, "-W", "ignore", "-c", MOTO, "-H", "127.0.0.1", "-p", str(port)]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=clean
@@ -154,6 +163,7 @@ class Proxy:
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # as in MOTO
     proxy: Proxy
 
     def handle_any(self) -> None:

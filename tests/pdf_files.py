@@ -111,8 +111,12 @@ def nested_forms() -> bytes:
 
 def giant_stream() -> bytes:
     """A gigabyte of spaces, deflated twice."""
-    packer = zlib.compressobj(9)
-    once = b"".join(packer.compress(b" " * (1 << 24)) for _ in range(64)) + packer.flush()
+    packer, spaces, checksum = zlib.compressobj(9, wbits=-15), b" " * (1 << 24), 1
+    part = packer.compress(spaces) + packer.flush(zlib.Z_FULL_FLUSH)  # again and again the same
+    for _ in range(64):
+        checksum = zlib.adler32(spaces, checksum)
+    once = b"\x78\xda" + 64 * part + packer.flush() + checksum.to_bytes(4, "big")
+    assert zlib.decompressobj().decompress(once, 1 << 10) == b" " * (1 << 10)
     return make_page(o11=packed_stream(once, filters=b"[/FlateDecode /FlateDecode]"))
 
 

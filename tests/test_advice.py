@@ -15,6 +15,7 @@ import inspect
 import re
 import tomllib
 from collections.abc import Iterator
+from keyword import iskeyword
 from pathlib import Path
 from typing import NamedTuple
 
@@ -289,7 +290,7 @@ def used_by(verb: str) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", sorted(commands()))
 def test_advice_names_no_option_that_the_command_which_meets_it_lacks(name: str) -> None:
-    command, verb = commands()[name], name.replace(" ", "_")
+    command, verb = commands()[name], f"{name}_" if iskeyword(name) else name.replace(" ", "_")
     if isinstance(command, click.Group):
         return
     used = used_by(verb)

@@ -145,6 +145,7 @@ HELPER = "import signs\ndef loudness(text):\n    return text.count(signs.LOUD)\n
 
 
 @pytest.mark.parametrize("hooks", [USES_HELPER, USES_HELPER_LATE])
+@pytest.mark.usefixtures("forked_workers")
 def test_a_hook_imports_files_beside_it_and_they_import_others(hooks: str, tmp_path: Path) -> None:
     recipe = write(tmp_path, {"hooks.py": hooks, "helper.py": HELPER, "signs.py": "LOUD = '!'\n"})
     assert dropped(recipe) == LOUD

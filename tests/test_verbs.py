@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import inspect
 import json
+import keyword
 import os
 import re
 import shutil
@@ -63,8 +64,12 @@ def walk(group: click.Group = main, path: tuple[str, ...] = ()) -> Iterator[tupl
 VERBS = dict(walk())
 
 
+def name_of(verb: str) -> str:
+    return f"{verb}_" if keyword.iskeyword(verb) else re.sub("[ -]", "_", verb)
+
+
 def function_of(verb: str) -> Callable[..., Any]:
-    found: Callable[..., Any] = getattr(tokmill, re.sub("[ -]", "_", verb))
+    found: Callable[..., Any] = getattr(tokmill, name_of(verb))
     return found
 
 
@@ -124,7 +129,7 @@ def test_a_verb_and_its_function_have_the_same_arguments_and_defaults(
 
 
 def test_dir_shows_every_verb_and_an_option_has_the_name_that_is_typed() -> None:
-    names = {re.sub("[ -]", "_", verb) for verb in VERBS}
+    names = {name_of(verb) for verb in VERBS}
     assert names <= set(dir(tokmill))
     assert set(tokmill.__all__) <= set(dir(tokmill))
     for verb, command in VERBS.items():
@@ -153,6 +158,16 @@ CALLS: dict[str, dict[str, Any]] = {
     "recipe import": {"file": "listed.yaml", "path": "imported.yaml"},
     "run": {"recipe": "recipe.yaml", "out": "ran", "until": "clean", "workers": 1},
     "plan": {"recipe": "recipe.yaml", "out": "out"},
+    "continue": {
+        "builds": ["out/build/rows"],
+        "step": 3,
+        "batch_size": 2,
+        "weights": ["1"],
+        "recipe": "recipe.yaml",
+        "set": ["mixture={}"],
+        "out": "rest",
+        "workers": 1,
+    },
     "status": {"directory": "out"},
     "forget": {"directory": "out", "doc_ids": "ids.txt", "batch_size": 2, "dry_run": True},
     "doctor": {},
@@ -163,7 +178,9 @@ CALLS: dict[str, dict[str, Any]] = {
     "why": {"directory": "out", "reason": "all"},
     "trace": {"directory": "out/build/rows", "row": 1, "column": 3},
     "peek": {"build": "out/build/rows", "row": -1, "split": "valid"},
+    "seen": {"builds": ["out/build/rows"], "step": 3, "batch_size": 2, "weights": ["1"], "batch": 1},
     "clusters": {"directory": "out", "count": 2, "diff": True},
+    "documents": {"directory": "out", "where": ["chars:..300"], "columns": "doc_id,chars", "sort": "-chars"},
     "whatif": {"directory": "out", "set": ["chars.min=200"], "examples": 3},
     "layouts": {"target": "out", "length": 64},
     "diff": {"a": "out", "b": "out", "fail_on": ["tokens", "shares=0.1"]},
@@ -265,8 +282,10 @@ CALLS: dict[str, dict[str, Any]] = {
     },
 }
 ELSEWHERE = {
+    "ablate": "needs PyTorch: tests/proxy/test_ablate.py",
     "gc": "tests/pipeline/test_previous.py",
     "demo": "takes half a minute: tests/cli/test_demo.py",
+    "explore": "answers until it is stopped: tests/explorer",
     "fetch": "needs an object store: tests/storage/test_objects_runs.py",
     "ingest hub": "needs a hub: tests/hub",
     "materialize hub": "needs a hub: tests/hub",
@@ -279,6 +298,7 @@ WRITING = {
         "recipe init",
         "recipe import",
         "run",
+        "continue",
         "report",
         "ingest files",
         "sample",

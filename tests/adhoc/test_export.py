@@ -184,6 +184,7 @@ def test_a_run_that_ended_before_the_split_has_nothing_to_export(tmp_path: Path)
         tokmill.export(out, out=tmp_path / "texts")
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_any_number_of_workers_exports_the_same(run: Path, tmp_path: Path) -> None:
     one = tokmill.export(run, out=tmp_path / "one", workers=1)
     three = tokmill.export(run, out=tmp_path / "three", workers=3)

@@ -11,7 +11,7 @@ import pytest
 
 import tokmill as mill
 from scores.reviews import documents
-from tokmill.errors import CorruptFile, RecipeError, TokmillError
+from tokmill.errors import CorruptFile, EmptyGlob, RecipeError, TokmillError
 from tokmill.scores.linear import load_linear
 
 
@@ -182,3 +182,17 @@ def test_mistakes_are_told_and_nothing_is_written(tmp_path: Path) -> None:
     out.write_bytes(out.read_bytes()[:-1])
     with pytest.raises(CorruptFile):
         mill.score_eval(out, positive=good, negative=bad)
+
+
+def test_a_file_of_the_command_line_is_named_and_no_recipe(tmp_path: Path) -> None:
+    """The recipe of a single command is made of its options, and nobody has seen it."""
+    missing, model = tmp_path / "missing.jsonl", tmp_path / "model.bin"
+    with pytest.raises(EmptyGlob) as told:
+        mill.score_train(positive=missing, negative=missing, out=model)
+    assert told.value.where == str(missing)
+    (tmp_path / "texts.jsonl").write_text('{"text": "a"}\n')
+    model.write_bytes(b"no model")
+    with pytest.raises(TokmillError) as told_of_model:
+        mill.score_apply(tmp_path / "texts.jsonl", linear=model, out=tmp_path / "scores.jsonl")
+    assert "the recipe" not in str(told_of_model.value)
+    assert str(model) in str(told_of_model.value)

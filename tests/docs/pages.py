@@ -19,10 +19,12 @@ where `…` stands for anything. Lines that are printed besides may be left out.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -124,17 +126,27 @@ def run_blocks(blocks: list[Block], directory: Path, environment: dict[str, str]
     aside.mkdir()
     script = aside / "page.sh"
     script.write_text(as_script(blocks), encoding="utf-8")
-    done = subprocess.run(
-        ["bash", str(script)],
-        cwd=directory,
-        env=environment | {"BLOCKS": str(aside)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-    )
+    printed = aside / "printed"
+    # Into a file: what a page leaves behind in the background would hold a pipe open for good.
+    with printed.open("wb") as file:
+        page = subprocess.Popen(
+            ["bash", str(script)],
+            cwd=directory,
+            env=environment | {"BLOCKS": str(aside)},
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            page.wait()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(page.pid, signal.SIGKILL)
     told = Told(blocks)
     last = -1
-    for part in done.stdout.decode("utf-8", "replace").split(_BETWEEN)[1:]:
+    preface, *parts = printed.read_text(encoding="utf-8", errors="replace").split(_BETWEEN)
+    for part in parts:
         head, _, output = part.partition("\n")
         if head.startswith("status "):
             _, number, status = head.split()
@@ -142,10 +154,10 @@ def run_blocks(blocks: list[Block], directory: Path, environment: dict[str, str]
         else:
             last = int(head)
             told.outputs[last] = output
-    if done.returncode:
+    if page.returncode:
         raise AssertionError(
             f"{blocks[last].where} ends with status "
-            f"{done.returncode}:\n{blocks[last].code}\n{told.outputs.get(last, '')}{done.stderr.decode()}"
+            f"{page.returncode}:\n{blocks[last].code}\n{told.outputs.get(last, '')}{preface}"
         )
     return told
 

@@ -3,6 +3,7 @@ the pairs and the greedy walk, each the obvious way."""
 
 from __future__ import annotations
 
+import functools
 import unicodedata
 from collections.abc import Sequence
 
@@ -15,16 +16,20 @@ EMPTY = 0xFFFFFFFF
 Edge = tuple[int, int, float]
 
 
+# A million characters of a corpus are a few hundred different ones.
+@functools.cache
 def is_word(character: str) -> bool:
     return unicodedata.category(character)[0] in "LM" or unicodedata.category(character) == "Nd"
 
 
+@functools.cache
 def is_spaceless(character: str) -> bool:
     return unicodedata.category(character)[0] == "L" and any(
         first <= ord(character) <= last for first, last in _SPACELESS_BLOCKS
     )
 
 
+@functools.cache
 def is_digit(character: str) -> bool:
     return unicodedata.category(character) == "Nd"
 

@@ -41,10 +41,21 @@ TESTS = Path(__file__).resolve().parents[1]
 IN_SLURM = {"SLURM_ARRAY_JOB_ID": "9", "SLURM_ARRAY_TASK_ID": "0", "SLURMD_NODENAME": "n1"}
 
 
+# A job looks for its driver every ten seconds, or every twenty where the spool is in a store.
+PATIENT_FOR = """
+import sys
+from tokmill.engines import disk_spool, pilot, store_spool
+disk_spool.DiskSpool.beat_seconds = store_spool.StoreSpool.beat_seconds = {}
+sys.exit(pilot.main(sys.argv[1:]))
+"""
+
+
 class Flown:
     """A pilot at work, and what it has said."""
 
-    def __init__(self, address: str, processes: int = 1, idle_seconds: float = 60) -> None:
+    def __init__(
+        self, address: str, processes: int = 1, idle_seconds: float = 60, beat_seconds: float | None = None
+    ) -> None:
         self.spool = open_spool(address)
         if isinstance(self.spool, DiskSpool):
             self.spool.open()
@@ -54,12 +65,16 @@ class Flown:
         self.said: list[FromJob] = []
         self.logged = ""
         self._arguments = [address, "0", str(processes), str(idle_seconds)]
+        if beat_seconds is None:
+            self._begins = ["-m", "tokmill.engines.pilot"]
+        else:
+            self._begins = ["-c", PATIENT_FOR.format(beat_seconds)]
         self.start()
 
     def start(self) -> None:
         path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tokmill.engines.pilot", *self._arguments],
+            [sys.executable, *self._begins, *self._arguments],
             env={**os.environ, **IN_SLURM, "PYTHONPATH": path},
             stdout=subprocess.PIPE,
         )
@@ -166,7 +181,7 @@ def test_what_is_at_work_is_broken_off_before_a_pilot_says_bye(
     flown: list[Flown], address: str, tmp_path: Path, how: str
 ) -> None:
     (tmp_path / "pids").mkdir()
-    pilot = fly(flown, address)
+    pilot = fly(flown, address, beat_seconds=2)
     pilot.order(task("a", announces=str(tmp_path / "pids"), sleeps=600), task("b"))
     at_work = announced(tmp_path / "pids", 1)
     if how == "End":

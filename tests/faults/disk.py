@@ -101,32 +101,25 @@ def whole_recipe(directory: Path, problems: int = 80, **sections: Any) -> Path:
     return small_corpus(directory, problems, **{**whole, **sections})
 
 
+def compile_shim(scratch: Path) -> Path:
+    """The library that is preloaded."""
+    if not sys.platform.startswith("linux") or shutil.which("cc") is None:
+        pytest.skip("needs Linux and a C compiler")
+    library = scratch / "shim.so"
+    flags = ["-Wall", "-Wextra", "-Wshadow", "-Werror", "-shared", "-fPIC", "-O1"]
+    subprocess.run(["cc", *flags, "-o", library, HERE / "shim.c", "-ldl"], check=True)
+    return library
+
+
 class Disk:
     """Runs of one recipe into `out`, each in a process of its own, with a fault at one call or none."""
 
     def __init__(self, recipe: Path, scratch: Path, older: Path | None = None) -> None:
         """With an `older` recipe, every run begins with what that one left."""
-        if not sys.platform.startswith("linux") or shutil.which("cc") is None:
-            pytest.skip("needs Linux and a C compiler")
         self.recipe, self.out = recipe, scratch / "out"
         self._log, self._said = scratch / "calls.tsv", scratch / "said.txt"
         self.shadow = scratch / "calls.tsv.d"  # as shim.c names it
-        library = scratch / "shim.so"
-        command = [
-            "cc",
-            "-Wall",
-            "-Wextra",
-            "-Wshadow",
-            "-Werror",
-            "-shared",
-            "-fPIC",
-            "-O1",
-            "-o",
-            library,
-            HERE / "shim.c",
-            "-ldl",
-        ]
-        subprocess.run(command, check=True)
+        library = compile_shim(scratch)
         path = os.pathsep.join([str(Path(mill.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
         self._server = subprocess.Popen(
             [sys.executable, HERE / "forking.py", recipe],

@@ -17,9 +17,9 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from faults.disk import Call, Disk, Mode
+from faults.disk import Call, Ended, Mode
 
 DIRECTORY = 0  # where a file has its inode
 
@@ -55,10 +55,21 @@ Habit = Callable[[int, random.Random], list[bool]]
 HABITS: list[Habit] = [kept_all, lost_all, kept_in_order, kept_at_random]
 
 
+class Watched(Protocol):
+    """What is done below `out`, with shim.c preloaded; `shadow` is where that puts second names."""
+
+    out: Path
+    shadow: Path
+
+    def clear(self) -> None: ...
+
+    def run(self, mode: Mode) -> Ended: ...
+
+
 class Recording:
     """The calls of a run, and what it took the names of."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Watched) -> None:
         self._disk = disk
         shutil.rmtree(disk.shadow, ignore_errors=True)
         disk.shadow.mkdir()

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import tokmill as mill
+from forked import run_forked
 from mill import small_corpus
 from tokmill.artifacts.step import Made, Task, TaskFunction
 from tokmill.errors import DiskFull
@@ -27,6 +28,13 @@ BUILDS: list[dict[str, Any]] = [
     {"name": "lists", "format": "megatron"},
 ]
 Act = Callable[[], None]
+FRAME_ROWS = 16
+KILLED_RUN = """
+import sys
+from pathlib import Path
+from faults.test_builds import die_in
+die_in(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
+"""
 TASKS = ("build.plan", "build.index", "build.files", "build.places", "build.join")
 
 
@@ -43,14 +51,18 @@ def expected(recipe: Path, few_rows_a_frame: None) -> dict[str, str]:
 
 @pytest.fixture(autouse=True)
 def _cut_small(monkeypatch: pytest.MonkeyPatch, expected: dict[str, str]) -> None:
-    monkeypatch.setattr(cutting, "_ONE_TASK_WEIGHT", 0)
-    monkeypatch.setattr(cutting, "_STRETCH_TOKENS", 4000)
+    cut_small(monkeypatch)
+
+
+def cut_small(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(cutting, "_ONE_TASK_WEIGHT", 0)
+    patch.setattr(cutting, "_STRETCH_TOKENS", 4000)
 
 
 @pytest.fixture(scope="module")
 def few_rows_a_frame() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_index, "FRAME_ROWS", 16)
+        patch.setattr(row_index, "FRAME_ROWS", FRAME_ROWS)
         yield
 
 
@@ -110,12 +122,19 @@ def spoiled_run(recipe: Path, out: Path, function: str, act: Act) -> None:
 
 
 def killed_run(recipe: Path, out: Path, function: str) -> int:
-    """In a process of its own that is killed at the second write of such a task; its status."""
-    child = os.fork()
-    if not child:
+    """In a process of its own that is killed at the second write of such a task; its status.
+
+    Not forked from the one that tests, which may have threads of other tests.
+    """
+    arguments = [str(recipe), str(out), function]
+    return run_forked(arguments, dict(os.environ), code=KILLED_RUN).returncode
+
+
+def die_in(recipe: Path, out: Path, function: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        cut_small(patch)
+        patch.setattr(row_index, "FRAME_ROWS", FRAME_ROWS)
         spoiled_run(recipe, out, function, lambda: os.kill(os.getpid(), signal.SIGKILL))
-        os._exit(0)
-    return os.waitpid(child, 0)[1]
 
 
 @pytest.mark.parametrize("function", TASKS)
@@ -123,7 +142,7 @@ def test_a_run_that_was_killed_in_a_task_goes_on_to_the_same_bytes(
     recipe: Path, expected: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
     out = tmp_path / "out"
-    assert os.WTERMSIG(killed_run(recipe, out, function)) == signal.SIGKILL
+    assert killed_run(recipe, out, function) == -signal.SIGKILL
     assert not list((out / "build").glob("*/manifest.json"))
     again = Spoiled(monkeypatch, function, no_room, at=0)
     mill.run(recipe, out, workers=1)

@@ -29,7 +29,7 @@ import tokmill as mill
 from forked import MAIN, fork_workers, start_forked
 from tokmill.errors import InputError, TokmillError
 
-QUICK, WHOLE, PARTS = 6, 320, 40
+QUICK, WHOLE, PARTS = 3, 320, 40
 BESIDE = ".cache"
 
 WORDS = [

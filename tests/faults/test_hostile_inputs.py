@@ -30,7 +30,7 @@ if not sys.platform.startswith("linux"):
     pytest.skip("bounds its children with what Linux has", allow_module_level=True)
 
 HERE = Path(__file__).resolve().parent
-QUICK, WHOLE = 60, 2000
+QUICK, WHOLE = 30, 2000
 # A target more or less is not to be missed: the names are part of the test.
 TARGETS = [
     "arrow", "arrow stream", "arrow.lz4", "build arrow", "build arrow-documents", "build cache",

@@ -36,7 +36,7 @@ from faults.groups import kill_group
 from forked import IS_LINUX, MAIN, start_forked, workers_of
 from tokmill.storage.lease import LOCK
 
-COMMANDS, QUICK, WHOLE, ROUNDS = 2, 6, 200, 20
+COMMANDS, QUICK, WHOLE, ROUNDS = 2, 4, 200, 20
 # A task that was in flight at five deaths is given up, as it should be:
 # so no run loses more workers than this.
 KILLS_PER_RUN = 4

@@ -78,7 +78,7 @@ def few(cuts: list[int], count: int, seed: int) -> list[int]:
 def test_the_next_run_after_a_power_cut_ends_with_the_same_content(recorded: tuple[Disk, Recording]) -> None:
     cuts = recorded[1].cuts()
     assert len(cuts) > 1000
-    assert faults(recorded, few(cuts, QUICK, 1), seed=1) == []
+    assert faults(recorded, few(cuts, 4, 1), seed=1) == []
 
 
 @pytest.mark.slow_faults

@@ -22,7 +22,7 @@ from faults.disk import Call, Disk, Ended, Mode, checked_digest, open_scratch, w
 from faults.test_growing import Corpus, differences, steps_of, text_of
 from mill import small_corpus
 
-QUICK = 6
+QUICK = 4
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,9 @@ EDITS = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow_faults) for seed in (2, 3))]
+)
 def test_after_every_edit_the_run_is_that_of_a_fresh_one(tmp_path: Path, seed: int) -> None:
     corpus = Compared(tmp_path, seed)
     mill.run(corpus.write(), tmp_path / "out", workers=1)

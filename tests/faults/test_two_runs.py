@@ -202,7 +202,8 @@ DEAD = msgspec.json.encode(Holder(1, socket.gethostname(), 1, "2026-01-01 00:00:
     [
         pytest.param(None, 300, id="no note"),
         pytest.param(DEAD, 100, id="the note of the dead"),
-        pytest.param(b'{"pid": 1', 4, id="a note that cannot be read"),  # and is looked at for two seconds
+        pytest.param(b'{"pid": 1', 1, id="a note that cannot be read"),  # and is looked at for two seconds
+        pytest.param(b'{"pid": 1', 20, id="twenty that cannot be read", marks=pytest.mark.slow_faults),
     ],
 )
 @pytest.mark.parametrize("has_links", [True, False])

@@ -28,7 +28,7 @@ def test_a_shard_is_256_int32_and_the_ids(dtype, magic, version, code, tmp_path)
 
 
 def test_shards_are_full_but_the_last_and_a_document_goes_on_in_the_next(tmp_path):
-    documents = [[1] * (llmc.SHARD_TOKENS - 2), [2, 3, 4, 7]]
+    documents = [np.ones(llmc.SHARD_TOKENS - 2, np.uint16), [2, 3, 4, 7]]
     LLMC.write(tmp_path, FewTokens(documents, "uint16", split="valid"))
     first, second = (np.memmap(tmp_path / f"val_{n:06d}.bin", np.uint16, "r", 1024) for n in (0, 1))
     assert (len(first), second.tolist(), first[-2:].tolist()) == (10**8, [4, 7], [2, 3])

@@ -148,6 +148,7 @@ class _Absent(Exception):
 class _Handler(BaseHTTPRequestHandler):
     hub: LoopbackHub
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or the body of an answer waits 40 ms until its head is acknowledged
     timeout = 30
 
     def do_GET(self) -> None:

@@ -222,7 +222,7 @@ def test_a_commit_is_read_as_it_was(hub, client):
     assert shown["text"] == "old\n"
 
 
-def test_remote_code_other_formats_and_files_elsewhere_are_refused(hub, client, tmp_path):
+def test_remote_code_other_formats_and_files_on_demand_are_refused(hub, client, tmp_path):
     (tmp_path / "private.jsonl").write_bytes(b'{"text": "of this machine"}\n')
     card = "---\nconfigs:\n- config_name: default\n  data_files: {}\n---\n"
     hub.commit("org/script", {"script.py": b"raise SystemExit('ran')\n", "train.jsonl": JSONL})

@@ -7,8 +7,8 @@ import importlib.util
 import io
 import json
 import os
+import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ import pytest
 import zstandard
 
 from cleaned import prose
-from forked import run_forked
+from forked import MAIN, run_forked, start_forked
 from hub.loopback import LoopbackHub
 from mill import digest_of, write_recipe
 from written import load_manifest
@@ -33,9 +33,6 @@ SOURCE = {
     "hub": {"dataset": DATASET, "split": "train", "revision": "main"},
     "template": "{question} {answer}",
 }
-
-
-COMMAND = [sys.executable, "-c", "from tokmill.cli import main; main()"]
 
 
 def environment(hub: LoopbackHub, home: Path) -> dict[str, str]:
@@ -146,17 +143,19 @@ def test_a_run_killed_in_the_middle_of_the_stream_resumes_without_a_duplicate_or
     recipe = recipe_in(tmp_path / "rough")
     for asked in (1, 3, 5):  # killed when the hub has been asked for so many pieces of data files
         before = len(hub.seen("GET", "/resolve/"))
-        driver = subprocess.Popen(
-            [*COMMAND, "run", str(recipe), "--workers", "1"],
-            env=environment(hub, tmp_path / "rough"),
-            cwd=tmp_path / "rough",
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        with Path(os.devnull).open("wb") as nowhere:
+            driver = start_forked(
+                [MAIN, "run", str(recipe), "--workers", "1"],
+                environment(hub, tmp_path / "rough"),
+                tmp_path / "rough",
+                nowhere.fileno(),
+                nowhere.fileno(),
+            )
         while driver.poll() is None and len(hub.seen("GET", "/resolve/")) - before < asked:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 driver.wait(timeout=0.02)
-        driver.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
     assert tokmill(hub, tmp_path / "rough", "run", recipe).returncode == 0
     assert load_manifest(tmp_path / "rough/out/small/ingest/problems").counts["kept"] == 600

@@ -70,6 +70,7 @@ def is_of_spool(path: str) -> bool:
     return "/work/orders/" in path
 
 
+@pytest.mark.slow_faults
 def test_jobs_that_share_nothing_but_a_store_make_the_same_run(
     expected: Expected, server: Server, slurm: SlurmNodes, bucket: Bucket, tmp_path: Path
 ) -> None:

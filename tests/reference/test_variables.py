@@ -26,6 +26,8 @@ def test_every_variable_of_ours_in_the_source_is_in_the_table_and_no_other() -> 
 def test_every_variable_that_is_read_by_its_name_is_in_the_table() -> None:
     read = set()
     for text in TEXTS:
+        if "environ" not in text and "getenv" not in text:
+            continue  # to parse and to write all of them takes four seconds
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("os.environ.get", "os.getenv"):
                 read |= {arg.value for arg in node.args[:1] if isinstance(arg, ast.Constant)}

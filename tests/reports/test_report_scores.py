@@ -159,7 +159,7 @@ def test_the_page_draws_scores_with_their_bounds_light_and_dark(run: Path, tmp_p
             share = (LEAST - edges[0]) / (edges[-1] - edges[0])
             assert at == pytest.approx(54 + share * (960 - 54 - 8), abs=0.2)
             stroke = page.run(f"getComputedStyle({chart}.querySelector('.bound-line')).stroke")
-            assert stroke == {"light": "rgb(177, 74, 51)", "dark": "rgb(224, 138, 112)"}[scheme]
+            assert stroke == {"light": "rgb(168, 67, 45)", "dark": "rgb(224, 138, 112)"}[scheme]
             rows = page.run("[...document.querySelectorAll('#scores tbody tr')].map(r => r.innerText)")
             assert len(rows) == 8
             assert page.run("document.documentElement.scrollWidth <= window.innerWidth")

@@ -205,6 +205,7 @@ def many(root: Path, count: int) -> Path:
     return write(root, {f"d{n % 7}/{n:05d}.py": f"x = {n}\n" * (n % 9 + 1) for n in range(count)})
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_any_number_of_workers_gives_the_same_documents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,7 +226,7 @@ def test_thousands_of_files_are_few_inputs(tmp_path: Path) -> None:
     assert list(found.inputs) == [f"{names[0]} to {names[4095]}", f"{names[4096]} to {names[-1]}"]
 
 
-def test_the_same_files_elsewhere_and_later_are_the_same_input(tmp_path: Path) -> None:
+def test_the_same_files_on_demand_and_later_are_the_same_input(tmp_path: Path) -> None:
     first = read(many(tmp_path / "one", 20))
     second = read(many(tmp_path / "two", 20))
     assert first.inputs == second.inputs

@@ -82,6 +82,7 @@ def test_the_licence_of_a_page_is_that_of_the_document_where_it_is_asked_for(tmp
     assert {row["license_tag"] for row in read(tmp_path / "a.warc.gz")} == {"MIT"}
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_pages_are_the_same_for_any_number_of_workers(tmp_path: Path) -> None:
     archive(tmp_path / "a.warc.gz", [(page(n), ["X-Robots-Tag: noai"] if n % 2 else []) for n in range(40)])
     archive(tmp_path / "b.warc.gz", [(page(n), []) for n in range(40, 60)])

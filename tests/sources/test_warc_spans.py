@@ -321,6 +321,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", ["a.warc.gz", "b.warc", "c.warc.gz"])
+@pytest.mark.usefixtures("forked_workers")
 def test_a_run_gives_the_same_for_any_number_of_parts_and_workers(large, name):
     size = (large / name).stat().st_size
     assert size > 4_000_000

@@ -183,6 +183,7 @@ def test_what_pandas_polars_and_arrow_write_comes_back(tmp_path, suffix):
         ] == ROWS
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_one_worker_and_three_give_one_digest(tmp_path):
     for n in range(4):
         pd.DataFrame(ROWS * 20).to_csv(tmp_path / f"{n}.csv", index=False)

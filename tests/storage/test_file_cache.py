@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -127,3 +128,16 @@ def test_what_a_killed_process_was_bringing_goes_when_it_is_old(tmp_path: Path) 
     with cache.open_task() as task:
         bring(cache, task, b"whole", origin)
     assert (old.exists(), new.exists()) == (False, True)
+
+
+def test_a_process_whose_clock_is_hours_ahead_leaves_what_another_is_bringing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = FileCache(tmp_path)
+    temporary = tmp_path / "files" / f".tmp-1-aa-1-{'0' * 64}"
+    temporary.write_bytes(b"half")
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 6 * 3600)
+    with cache.open_task() as task:
+        bring(cache, task, b"other", Origin())
+    assert temporary.exists()

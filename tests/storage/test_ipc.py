@@ -167,6 +167,7 @@ def test_a_state_that_names_no_files_of_its_directory_is_an_error(tmp_path, stat
         ingest(tmp_path, "saved")
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_one_worker_and_three_give_one_digest(tmp_path):
     long = [{**row, "text": row["text"] * 40} for row in ROWS] * 20
     datasets.Dataset.from_list(long).save_to_disk(tmp_path / "saved", num_shards=2)

@@ -128,6 +128,7 @@ def test_something_after_the_array_is_an_error(tmp_path):
         read(tmp_path / "a.json")
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_lines_in_a_json_file_are_lines_and_are_split_among_workers(tmp_path):
     rows = [{"text": f"text {n} " * 30, "id": str(n)} for n in range(3000)]
     (tmp_path / "a.json").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -162,6 +162,7 @@ def write_site(base: Path) -> Path:
     return site
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_pages_of_a_directory_are_read_alike_by_one_worker_and_by_three(tmp_path: Path) -> None:
     section = {"path": str(write_site(tmp_path)), "suffixes": [".html"]}
     one, three = (
