@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 import tokmill as mill
-from faults.groups import kill_group
-from forked import MAIN, start_forked
+from faults.dying import die_in_run
 from mill import tokmill
 from tokmill.errors import InputError, TokmillError
 from tokmill.loader import open_curriculum
@@ -253,13 +252,7 @@ def test_held_out_documents_are_the_same_in_every_stage(staged: Staged) -> None:
 
 def test_any_workers_and_any_kill_make_the_same(staged: Staged, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with (tmp_path / "log").open("wb") as log:
-        arguments = [MAIN, "run", str(staged.recipe), "--out", str(out), "--workers", "3"]
-        driver = start_forked(arguments, os.environ, Path.cwd(), log.fileno(), log.fileno())
-        while driver.poll() is None and not (out / "stage/main/manifest.json").is_file():
-            pass
-        kill_group(driver)
-        driver.wait()
+    die_in_run(staged.recipe, out, after="step", name="stage/main", workers=3)
     assert not (out / "curriculum").is_dir()
     ended = tokmill("run", staged.recipe, "--out", out, "--workers", "3")
     assert ended.returncode == 0, ended.stderr

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tokmill as mill
+from faults.dying import die_in_run
 from mill import digest_of
 from scores.reviews import documents
 from tokmill.artifacts.progress import Silence
@@ -28,23 +26,6 @@ GOOD: dict[str, Any] = {
     "name": "good",
     "train": {"positive": [LABELLED[0], {"files": "more.jsonl"}], "negative": [LABELLED[1]]},
 }
-
-DRIVER = """
-import os, signal, sys
-import tokmill
-from tokmill.artifacts.progress import Silence
-
-class Dying(Silence):
-    done = 0
-
-    def finish_task(self, name):
-        self.done += name == "score/good"
-        if self.done == int(sys.argv[3]):
-            os.kill(os.getpid(), signal.SIGKILL)
-
-if __name__ == "__main__":
-    tokmill.run(sys.argv[1], sys.argv[2], workers=1, progress=Dying())
-"""
 
 
 class Done(Silence):
@@ -160,12 +141,8 @@ def test_ray_gives_the_same_run(run: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("tasks", [1, 5, 6, 9, 12])
 def test_a_run_that_is_killed_in_the_step_goes_on_where_it_was(run: Path, tmp_path: Path, tasks: int) -> None:
     recipe, out = write_recipe(tmp_path), tmp_path / "out"
-    killed = subprocess.run(
-        [sys.executable, "-c", DRIVER, str(recipe), str(out), str(tasks)],
-        env={**os.environ, "TOKMILL_WORKER_MEGABYTES": "0"},
-        check=False,
-    )
-    assert killed.returncode == -9
+    small = {"TOKMILL_WORKER_MEGABYTES": "0"}
+    die_in_run(recipe, out, after="task", name="score/good", count=tasks, environment=small)
     assert not (out / "score/good/manifest.json").exists()
     receipts = len(list((out / "score/good/receipts").iterdir()))
     assert receipts >= tasks

@@ -3,17 +3,13 @@ killed or not."""
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import tokmill
-from faults.groups import kill_group
+from faults.dying import After, die_in_run
 from recipes.shelved import NAMES, Milled, Shelved
 
 
@@ -53,31 +49,12 @@ def test_in_every_step_what_came_in_is_kept_dropped_or_quarantined(milled: Mille
 def test_a_killed_run_goes_on_to_the_same_digest(
     milled: Milled, shelved: Shelved, tmp_path: Path, name: str, workers: int
 ) -> None:
-    whole = milled(name)
-    moment = random.randrange(len(whole.ran))  # steps that it has told of
-    told = run_and_kill(shelved.path(name), tmp_path / "out", moment, workers)
-    resumed = tokmill.run(shelved.path(name), tmp_path / "out", workers=1)
-    assert resumed.ran, f"nothing was left to do after {moment} steps: {told}"
-    assert tokmill.verify(resumed.out).digest == tokmill.verify(whole.out).digest, f"killed after {moment}"
-
-
-def run_and_kill(recipe: Path, out: Path, moment: int, workers: int) -> list[str]:
-    """Kills the run and all of its processes after `moment` of its steps, or with the first word it says."""
-    command = [sys.executable, "-c", "from tokmill.cli import main; main()", "run", recipe, "--out", out]
-    with subprocess.Popen(
-        [*map(str, command)],
-        env={**os.environ, "TOKMILL_WORKERS": str(workers)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as driver:
-        assert driver.stderr is not None
-        told = []
-        for line in driver.stderr:
-            told.append(line)
-            if sum("✓" in line for line in told) >= moment:
-                break
-        kill_group(driver)
-    assert driver.returncode == -signal.SIGKILL, told
-    return told
+    whole, out = milled(name), tmp_path / "out"
+    moment = random.randrange(len(whole.ran))  # how many steps are done by then
+    after: After = "step" if moment else "plan"
+    die_in_run(shelved.path(name), out, after=after, count=moment or 1, workers=workers)
+    done = {step for step in whole.ran if (out / step / "manifest.json").exists()}
+    assert moment <= len(done) < len(whole.ran)
+    resumed = tokmill.run(shelved.path(name), out, workers=1)
+    assert set(resumed.ran) == set(whole.ran) - done, f"killed after {moment}"
+    assert tokmill.verify(out).digest == tokmill.verify(whole.out).digest, f"killed after {moment}"

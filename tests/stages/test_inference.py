@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ pytest.importorskip("torch", reason="the extra `transformer` is not installed")
 pytest.importorskip("transformers", reason="the extra `transformer` is not installed")
 
 import tokmill as mill
-from forked import run_forked
+from faults.dying import die_in_run
 from mill import digest_of, small_corpus
 from scores.tiny_transformer import forward, save_model
 from stages.test_options import ClusterSession
@@ -28,19 +27,6 @@ from tokmill.stages.registry import STAGES
 from written import load_lines, load_manifest, load_table
 
 LEAST = 0.2
-DRIVER = """
-import os, signal, sys
-import tokmill
-from tokmill.artifacts.progress import Silence
-
-class Dying(Silence):
-    def finish_task(self, name):
-        if name.startswith("inference/"):
-            os.kill(os.getpid(), signal.SIGKILL)
-
-if __name__ == "__main__":
-    tokmill.run(sys.argv[1], sys.argv[2], workers=1, progress=Dying())
-"""
 
 
 @pytest.fixture(scope="module")
@@ -164,8 +150,7 @@ def test_a_run_that_is_killed_while_it_scores_keeps_what_is_stored(
     tmp_path: Path, run: Path, model: Path
 ) -> None:
     recipe, out = corpus(tmp_path, model), tmp_path / "out"
-    killed = run_forked([str(recipe), str(out)], os.environ, code=DRIVER)
-    assert killed.returncode == -9
+    die_in_run(recipe, out, after="task", name="inference/")
     assert not list(out.glob("inference/*/manifest.json"))
     files = sorted(out.glob("inference/*/scores-*.parquet"))
     before = [(path.stat().st_ino, path.stat().st_mtime_ns) for path in files]
