@@ -1,7 +1,7 @@
 """A run that is killed at an exact moment: it kills itself, with all its processes, when that is reported.
 
-A test that watches from outside and then kills comes too late whenever the machine is busy, or the rest of the
-run short.
+A test that watches from outside and then kills comes too late whenever the machine is busy, or the rest of
+the run short.
 
     die_in_run(recipe, out, after="step", name="ingest/", count=2)     when the second of these steps is done
 """
