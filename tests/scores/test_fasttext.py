@@ -159,13 +159,20 @@ def test_the_strongest_piece_taken_out_moves_the_score_against_it(name: str, tra
     assert answers.labels.index("__label__math") >= 0
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.parametrize(
+    ("chars", "columns"),
+    [(SUBWORDS, 1), (SUBWORDS, 8), ({"minn": 3, "maxn": 6}, 16), ({"minn": 1, "maxn": 3}, 8)],
+)
+@settings(max_examples=40, deadline=None)
 @given(
     lines=st.lists(
         st.lists(
             st.one_of(
                 st.text(max_size=12),
-                st.sampled_from(["the", "theorem", "</s>", "__label__web", "__label__x", "e" * 40, "\u2028"]),
+                st.text("abcde", min_size=1, max_size=70),
+                st.sampled_from(
+                    ["the", "theorem", "</s>", "__label__web", "__label__x", "e" * 900, "\u2028"]
+                ),
             ),
             max_size=15,
         ).map(" ".join),
@@ -173,20 +180,24 @@ def test_the_strongest_piece_taken_out_moves_the_score_against_it(name: str, tra
         max_size=4,
     )
 )
-def test_the_slow_twin_counts_the_features_that_the_kernel_counts(lines: list[str], training: Path) -> None:
+def test_the_slow_twin_counts_the_features_that_the_kernel_counts(
+    lines: list[str], training: Path, chars: dict[str, int], columns: int
+) -> None:
     from tokmill.kernels.fasttext import sum_features
     from tokmill.scores.fasttext import _features
 
-    path = training.parent / "twin.bin"
+    path = training.parent / f"twin-{chars['minn']}.bin"
     if not path.exists():
-        ask_library(training.parent, path, ["a"], training, SMALL | NGRAMS | SUBWORDS)
+        ask_library(training.parent, path, ["a"], training, SMALL | NGRAMS | chars)
     model = load_fasttext(path)
-    table = np.arange(model.inputs.rows, dtype=np.int32)[:, None] + 1
+    factors = np.arange(1, columns + 1)
+    table = ((np.arange(model.inputs.rows)[:, None] + 1) * factors).astype(np.int32)
     texts = string_column(column([*lines, *lines, "x" * 40]))
     sums, counts = sum_features(texts.data, texts.offsets, model.vocabulary, table)
     for row, line in enumerate([*lines, *lines]):
         rows = [one for _, found in _features(line.encode(), model.vocabulary) for one in found]
-        assert (counts[row], sums[row, 0]) == (len(rows), sum(rows) + len(rows))
+        assert counts[row] == len(rows)
+        assert sums[row].tolist() == ((sum(rows) + len(rows)) * factors).tolist()
 
 
 @pytest.mark.parametrize(

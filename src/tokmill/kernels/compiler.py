@@ -18,14 +18,26 @@ from numba import extending
 from numba.core.runtime import rtsys
 from numba.core.typing.templates import builtin_registry
 
-from tokmill.kernels.instructions import add_rows, high_half, ones, prefetch, trailing_zeros
+from tokmill.kernels.instructions import (
+    add_eight,
+    add_rows,
+    bucket_grams,
+    high_half,
+    ones,
+    prefetch,
+    trailing_zeros,
+    word_ahead,
+)
 
 _INSTRUCTIONS = {
+    "add_eight": add_eight,
     "add_rows": add_rows,
+    "bucket_grams": bucket_grams,
     "high_half": high_half,
     "ones": ones,
     "prefetch": prefetch,
     "trailing_zeros": trailing_zeros,
+    "word_ahead": word_ahead,
 }
 
 

@@ -25,6 +25,7 @@ from tokmill.kernels.fasttext import (
 )
 from tokmill.kernels.fasttext_words import (
     HASH_START,
+    SPELLED_MORE,
     hash_word,
     is_blank,
     is_inside,
@@ -58,7 +59,7 @@ def feature_rows(line: Bytes, vocabulary: Vocabulary) -> NDArray[np.int64]:
         vocabulary.max_chars,
         vocabulary.word_ngrams,
         vocabulary.eos_row,
-        np.empty(len(line) + 3, np.uint8),
+        np.empty(len(line) + SPELLED_MORE, np.uint8),
         np.empty(words + 1, np.uint64),
         rows,
     )

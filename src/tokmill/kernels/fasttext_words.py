@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from tokmill.kernels.jit import (
     HIGH_BITS,
-    LOW_BITS,
     LOW_SEVEN,
     TEXT,
     Bytes,
+    Instruction,
     Int,
     Offsets,
     frozen,
@@ -26,12 +26,14 @@ from tokmill.kernels.jit import (
     load_word,
     raw_kernel,
     raw_step,
+    store_word,
 )
 
 U64 = np.uint64
 ABOVE_BLANK = U64(0x5F5F5F5F5F5F5F5F)  # added to 33 or more, the high bit of its byte
 
 LESS, MORE = 0x3C, 0x3E  # < and > stand around a word
+SPELLED_MORE = 16  # bytes of what it is spelled into: the two, and a vector that is read at its end
 HASH_START, HASH_FACTOR = np.uint32(2166136261), np.uint32(16777619)  # FNV-1a
 
 KEY_BYTES = 32
@@ -61,46 +63,30 @@ def mix(state: np.uint32, byte: np.uint8) -> np.uint32:
     return np.uint32((state ^ np.uint32(np.int32(np.int8(byte)))) * HASH_FACTOR)
 
 
+_word_ahead = Instruction("word_ahead")
+
+
 @raw_step
 def word_key(data: Bytes, at: Int, end: Int) -> tuple[Int, Key, np.uint64]:
     """Where the word ends, its bytes, and a mix of them whose high bits are its slot in a memory; `at` if it
     is long, near the end of the column or has a control inside."""
-    a = b = c = d = mixed = U64(0)
     if at + KEY_BYTES > data.size:
-        return at, (a, b, c, d), mixed
-    a, size = _until_blank(data, at)
-    mixed = a * _KEY_FACTORS[0]
-    if size == 8:
-        b, more = _until_blank(data, at + 8)
-        size += more
-        if size == 16:
-            c, more = _until_blank(data, at + 16)
-            size += more
-            if size == 24:
-                d, more = _until_blank(data, at + 24)
-                size += more
-        mixed ^= (b * _KEY_FACTORS[1]) ^ (c * _KEY_FACTORS[2]) ^ (d * _KEY_FACTORS[3])
+        nothing = U64(0)
+        return at, (nothing, nothing, nothing, nothing), nothing
+    length, a, b, c, d = _word_ahead(data, U64(at))
+    size: Int = np.int64(length)
     if at + size < end:
         if not is_blank(data[U64(at + size)]):
-            return at, (a, b, c, d), mixed
+            return at, (a, b, c, d), U64(0)
     elif at + size > end:  # what was read is of the next row
         size = end - at
-        a, b, c, d = _head(a, size), _head(b, size - 8), _head(c, size - 16), _head(d, size - 24)
-        mixed = mix_key(a, b, c, d)
-    return at + size, (a, b, c, d), mixed
+        a, b, c, d = head_of(a, size), head_of(b, size - 8), head_of(c, size - 16), head_of(d, size - 24)
+    return at + size, (a, b, c, d), mix_key(a, b, c, d)
 
 
 @raw_step
-def _until_blank(data: Bytes, at: Int) -> tuple[np.uint64, Int]:
-    """Of eight bytes those before the first blank or control, and how many."""
-    word = load_word(data, at)
-    blanks = ~(((word & LOW_SEVEN) + ABOVE_BLANK) | word) & HIGH_BITS
-    before = ((blanks & (~blanks + U64(1))) >> U64(7)) - U64(1)
-    return word & before, np.int64(((before & LOW_BITS) * LOW_BITS) >> U64(56))
-
-
-@raw_step
-def _head(word: np.uint64, size: Int) -> np.uint64:
+def head_of(word: np.uint64, size: Int) -> np.uint64:
+    """Its first bytes, and zeros after them."""
     if size >= 8:
         return word
     return word & ((U64(1) << U64(8 * max(size, 0))) - U64(1))
@@ -136,11 +122,15 @@ def hash_word(data: Bytes, at: Int, stop: Int) -> np.uint32:
 
 @raw_step
 def spell(data: Bytes, at: Int, stop: Int, spelled: Bytes) -> None:
-    """Copies the word into < and >."""
+    """Copies the word into < and >, and a zero after them; there is room for SPELLED_MORE bytes more."""
     size: Int = stop - at
     spelled[0] = LESS
-    for k in range(size):
-        spelled[U64(k + 1)] = data[U64(at + k)]
+    if stop + 8 <= data.size:
+        for k in range(0, size, 8):
+            store_word(spelled, k + 1, load_word(data, at + k))
+    else:
+        for k in range(size):
+            spelled[U64(k + 1)] = data[U64(at + k)]
     spelled[U64(size + 1)], spelled[U64(size + 2)] = MORE, 0
 
 
@@ -160,14 +150,25 @@ def word_row(
     while word_slots[slot] >= 0:
         row = U64(word_slots[slot])
         first = word_ends[row]
-        if word_ends[row + U64(1)] - first == stop - at:
-            same: Int = 0
-            while same < stop - at and words[U64(first + same)] == data[U64(at + same)]:
-                same += 1
-            if same == stop - at:
-                return np.int64(row)
+        if word_ends[row + U64(1)] - first == stop - at and _is_same(words, first, data, at, stop - at):
+            return np.int64(row)
         slot = (slot + U64(1)) & slots
     return np.int64(-1)
+
+
+@raw_step
+def _is_same(words: Bytes, first: Int, data: Bytes, at: Int, size: Int) -> bool:
+    same: Int = 0
+    if first + size + 8 <= words.size and at + size + 8 <= data.size:
+        while same < size:
+            apart = load_word(words, first + same) ^ load_word(data, at + same)
+            if head_of(apart, size - same) != U64(0):
+                return False
+            same += 8
+        return True
+    while same < size and words[U64(first + same)] == data[U64(at + same)]:
+        same += 1
+    return bool(same == size)
 
 
 def hash_words(words: Bytes, ends: Offsets) -> NDArray[np.uint32]:

@@ -31,6 +31,7 @@ from tokmill.kernels.fasttext import ones
 from tokmill.kernels.fasttext_words import (
     HASH_START,
     KEY_BYTES,
+    SPELLED_MORE,
     Key,
     hash_word,
     is_blank,
@@ -113,7 +114,7 @@ def likeliest_labels(
         memory,
         memory.view(np.int32),
         np.empty(_FULL_ROWS + (KEY_BYTES + 4) * (model.max_chars + 1), np.int32),
-        np.empty(int(np.diff(offsets).max(initial=0)) + 3, np.uint8),
+        np.empty(int(np.diff(offsets).max(initial=0)) + SPELLED_MORE, np.uint8),
         np.zeros(model.units.shape[1], np.float32),
         np.zeros(len(model.left), np.int32),
         np.zeros(len(model.left), np.float32),

@@ -39,7 +39,7 @@ from tokmill.kernels.chances import (
     softmax_of,
     table_sigmoid_of,
 )
-from tokmill.kernels.fasttext import Vocabulary, sum_features, word_sums
+from tokmill.kernels.fasttext import Vocabulary, lanes_of, sum_features, word_sums
 from tokmill.kernels.wordwindows import blank_line_ends, first_words
 from tokmill.schema import StringColumn, large_strings, string_column
 from tokmill.scores import Piece, ScoreKind
@@ -70,7 +70,8 @@ class _Asked(NamedTuple):
 
 
 class _Table(NamedTuple):
-    table: NDArray[np.int32]
+    table: NDArray[np.int32]  # [row, lanes_of(width)]
+    width: int
     shift: int
     is_hidden: bool  # sums are of the hidden vector, and outputs come after
 
@@ -90,7 +91,7 @@ class FastTextScorer:
         sums, features = sum_features(
             data, offsets, self._model.vocabulary, self._table.table, self._local.memory
         )
-        logits = self._logits(logits_of(sums, features, self._table.shift))
+        logits = self._logits(logits_of(sums[:, : self._table.width], features, self._table.shift))
         if self._model.loss in TABLED:
             logits[:, 0] = settle_seams(logits[:, 0], features, data, offsets, self._model, self._label)
         return np.where(features > 0, np.clip(self._asked.chance(logits), 0.0, 1.0), 0.0)
@@ -119,7 +120,9 @@ class FastTextScorer:
 
     def _adds(self, row: int) -> Reals:
         """What a feature adds to each output."""
-        values = self._table.table[row : row + 1].astype(np.float64) / 2.0**self._table.shift
+        values = (
+            self._table.table[row : row + 1, : self._table.width].astype(np.float64) / 2.0**self._table.shift
+        )
         found: Reals = self._logits(values)[0]
         return found
 
@@ -217,10 +220,10 @@ def _fill_table(model: FastTextModel, asked: _Asked) -> _Table:
     for _, values in read():
         largest, width = max(largest, float(np.abs(values).max(initial=0.0))), values.shape[1]
     shift = min(_MAX_SHIFT, _INT32_BITS - int(np.frexp(largest)[1]))
-    table = np.zeros((model.inputs.rows, width), np.int32)
+    table = np.zeros((model.inputs.rows, lanes_of(width)), np.int32)
     for first, values in read():
-        table[first : first + len(values)] = np.rint(values * 2.0**shift)
-    return _Table(table, shift, is_hidden)
+        table[first : first + len(values), :width] = np.rint(values * 2.0**shift)
+    return _Table(table, width, shift, is_hidden)
 
 
 def _prepared(texts: StringColumn, options: FastTextOptions) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
