@@ -94,8 +94,8 @@ def peak_of(directory: Path, documents: int, workers: str) -> int:
 @pytest.mark.slow_faults
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_ten_times_the_input_needs_no_more_memory(tmp_path: Path, workers: str) -> None:
-    """What grows is what is kept of a document (its place, its length, its verdict), not its text. The smaller
-    one is large enough to fill what is filled before it is written, 64 MB of a build among it."""
+    """What grows is what is kept of a document (its place, its length, its verdict), not its text. The
+    smaller one is large enough to fill what is filled before it is written, 64 MB of a build among it."""
     small = peak_of(tmp_path / "small", 5_000, workers)
     large = peak_of(tmp_path / "large", 50_000, workers)
     text = (tmp_path / "large/pages.jsonl").stat().st_size
