@@ -51,6 +51,9 @@ Reals = NDArray[np.float64]
 TABLED = ("ns", "ova")  # losses whose sigmoid is looked up
 _MAX_SHIFT = 24  # a step of 6e-8
 _INT32_BITS = 30  # of the largest number in a table
+_MOST_KEPT = (
+    1 << 24
+)  # numbers, 128 MB: what more rows add is computed twice, for its largest and for the table
 
 
 class FastTextOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,12 +219,14 @@ def _fill_table(model: FastTextModel, asked: _Asked) -> _Table:
                 rows.astype(np.float64) if is_hidden else _differences(project(rows, asked.outputs), asked),
             )
 
+    is_kept = not is_hidden and model.inputs.rows * len(asked.outputs) <= _MOST_KEPT
+    blocks = list(read()) if is_kept else []
     largest, width = 0.0, 0
-    for _, values in read():
+    for _, values in blocks or read():
         largest, width = max(largest, float(np.abs(values).max(initial=0.0))), values.shape[1]
     shift = min(_MAX_SHIFT, _INT32_BITS - int(np.frexp(largest)[1]))
     table = np.zeros((model.inputs.rows, lanes_of(width)), np.int32)
-    for first, values in read():
+    for first, values in blocks or read():
         table[first : first + len(values), :width] = np.rint(values * 2.0**shift)
     return _Table(table, width, shift, is_hidden)
 
