@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,8 @@ from tokmill.recipe.scores import Score
 from tokmill.scores import ScoreKind, find_kind
 from tokmill.scores.labels import POSITIVE
 from tokmill.scores.linear import LinearOptions
-from tokmill.scores.scoring import HOOK, ScorePlan, WindowPlan, open_scorer
+from tokmill.scores.scoring import HOOK, ScorePlan, WindowPlan, model_sha256, open_scorer
 from tokmill.scores.transformerfile import model_digest
-from tokmill.storage.location import file_sha256
 
 
 class ModelFile(msgspec.Struct, frozen=True):
@@ -135,8 +133,7 @@ def _model_file(section: dict[str, Any], key: str, score: Score, base: Path) -> 
         raise InputError(
             "no such model", where=str(path), next=f"the score {score.name} names it, relative to the recipe"
         )
-    status = path.stat()
-    sha256 = _sha256(path, status.st_size, status.st_mtime_ns)
+    sha256 = model_sha256(path)
     pinned = section.get(_pin(key))
     if pinned is not None and pinned != sha256:
         raise InputChanged(
@@ -145,12 +142,6 @@ def _model_file(section: dict[str, Any], key: str, score: Score, base: Path) -> 
             next="fetch the pinned file, or pin this one",
         )
     return ModelFile(path, sha256)
-
-
-@functools.lru_cache(maxsize=256)
-def _sha256(path: Path, size: int, modified: int) -> str:
-    """Once for all sources that it judges: a model may have gigabytes."""
-    return file_sha256(path)
 
 
 def model_files(scores: Sequence[Score], base: Path) -> dict[str, tuple[Path, str]]:

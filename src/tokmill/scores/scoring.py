@@ -11,6 +11,7 @@ refused. Of a hook this knows only its name: it is asked where measures of hooks
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -110,8 +111,20 @@ _LOCK = threading.Lock()
 
 def _refuse_others(paths: Sequence[Path], digests: Sequence[str]) -> None:
     for path, digest in zip(paths, digests, strict=True):
-        if file_sha256(path) != digest:
+        if model_sha256(path) != digest:
             raise InputChanged("the model changed while it was in use", where=str(path), next="run again")
+
+
+def model_sha256(path: Path) -> str:
+    """A file that nobody wrote to is read once in a process: a model may have gigabytes, and judge many
+    sources."""
+    status = path.stat()
+    return _sha256(path, status.st_size, status.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=256)
+def _sha256(path: Path, size: int, modified: int) -> str:
+    return file_sha256(path)
 
 
 def _checked(values: Numbers, rows: int, plan: ScorePlan) -> Numbers:
