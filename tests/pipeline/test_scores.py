@@ -246,6 +246,41 @@ def test_why_explains_a_score_by_the_words_that_made_it(run: Path) -> None:
     assert plain.explained == ()
 
 
+def test_an_explanation_finds_a_model_in_the_home_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    write_model(tmp_path / "home/edu.bin", WEIGHTS)
+    score = {"name": "edu", "fasttext": {"path": "~/edu.bin", "label": "good"}}
+    out = mill.run(scored_corpus(tmp_path / "here", [score]), workers=1, until="clean").out
+    (history,) = mill.why(out, "problem-00001", explain=True).documents or []
+    assert history.explained[0]["note"] is None
+    assert history.explained[0]["up"]
+
+
+def test_of_a_dropped_document_the_text_as_received_is_explained_and_called_so(tmp_path: Path) -> None:
+    """What is normalized away counts in its words: the score is another one, and nothing of it is kept."""
+    write_model(tmp_path / "edu.bin", {"many": 3.0, "\ufb01ne": 2.0, "fine": -2.0})
+    score = {"name": "edu", "fasttext": {"path": "edu.bin", "label": "good"}}
+    recipe = small_corpus(
+        tmp_path,
+        scores=[score],
+        normalize={"unicode": "NFKC", "max_nul_fraction": "0.01"},
+        filters=[{"measure": "score.edu", "min": 0.45, "reason": "low"}],
+    )
+    own = json.loads(recipe.read_text())
+    own["sources"].append({"name": "one", "domain": "x", "files": "one.jsonl", "fields": {"id": "id"}})
+    recipe.write_text(json.dumps(own))
+    (tmp_path / "one.jsonl").write_text(json.dumps({"id": "it", "text": "a \ufb01ne day"}) + "\n")
+    out = mill.run(recipe, workers=1, until="clean").out
+    (history,) = mill.why(out, "it", explain=True).documents or []
+    (told,) = history.explained
+    assert told["value"] < 0.45
+    assert "as it was received" in told["note"]
+    assert "kept" not in told["note"]
+
+
 def test_an_explanation_without_the_model_says_so(tmp_path: Path) -> None:
     out = mill.run(scored_corpus(tmp_path), workers=1).out
     write_model(tmp_path / "edu.bin", WEIGHTS | {"many": 3.0})

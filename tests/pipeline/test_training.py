@@ -422,6 +422,27 @@ def test_what_only_documents_tell_stops_the_step_and_leaves_no_model(
     assert not list(step.rglob(".tmp*"))
 
 
+def test_a_document_without_the_field_is_no_example_whatever_null_is_called(tmp_path: Path) -> None:
+    rows = [{"id": f"d{at}", "text": row["text"]} for at, row in enumerate(documents(120))]
+    for at, row in enumerate(rows):
+        if at % 3:
+            row["kind"] = ("null", "page")[at % 3 - 1]
+    write_lines(tmp_path / "posts.jsonl", rows)
+    where = [{"source": "posts", "where": {"field": "kind", "values": [value]}} for value in ("null", "page")]
+    recipe = {
+        "name": "learned",
+        "sources": [{"name": "posts", "files": "posts.jsonl", "fields": {"id": "id", "meta": ["kind"]}}],
+        "scores": [{"name": "good", "train": {"positive": [where[0]], "negative": [where[1]]}}],
+    }
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    out = mill.run(tmp_path / "recipe.yaml", workers=1, until="score/good").out
+    card = card_of(out)
+    for label, kind in (("positive", "null"), ("negative", "page")):
+        assert card["examples"][label] + card["held_out"][label] == sum(
+            row.get("kind") == kind for row in rows
+        )
+
+
 def test_a_source_that_is_not_built_can_be_learned_from(tmp_path: Path) -> None:
     tokenizer = {"train": {"model": "byte_bpe", "vocab_size": 300}, "eos": "<|endoftext|>"}
     out = mill.run(

@@ -112,6 +112,24 @@ def test_bounds_are_told_of_the_sources_that_have_them(run: Path) -> None:
     assert (loud["bounds"], loud["passes"]) == ([], None)
 
 
+def test_bounds_that_must_both_hold_are_not_alternatives(tmp_path: Path) -> None:
+    write_model(tmp_path / "edu.bin")
+    both = [
+        {"measure": "score.edu", "min": 0.1, "reason": "low"},
+        {"measure": "score.edu", "max": 0.9, "reason": "high"},
+    ]
+    recipe = small_corpus(tmp_path, scores=[EDU], filters=both)
+    page = mill.report(mill.run(recipe, workers=1, until="split").out, out=tmp_path / "page").page.read_text()
+    assert "hold min 0.1 and max 0.9;" in page
+    own = json.loads(recipe.read_text())
+    own["sources"][1]["clean"] = {"filters": [{"measure": "score.edu", "min": 0.2, "reason": "low"}]}
+    recipe.write_text(json.dumps(own))
+    page = mill.report(
+        mill.run(recipe, workers=1, until="split").out, out=tmp_path / "other"
+    ).page.read_text()
+    assert "hold min 0.1 and max 0.9 (problems); min 0.2 (notes);" in page
+
+
 def test_a_run_without_scores_has_no_section_of_them(tmp_path: Path) -> None:
     made = mill.report(mill.run(small_corpus(tmp_path), workers=1, until="split").out, out=tmp_path / "page")
     assert made.facts["scores"] is None

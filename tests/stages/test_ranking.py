@@ -17,6 +17,7 @@ import tokmill as mill
 from made_fasttext import score_of, write_model
 from mill import digest_of, small_corpus
 from tokmill.artifacts.step import Input, Task
+from tokmill.errors import TokmillError
 from tokmill.stages.ranking import (
     BelowOptions,
     DecideOptions,
@@ -207,3 +208,20 @@ def test_a_recipe_without_percentiles_has_no_such_step(tmp_path: Path) -> None:
     out = mill.run(small_corpus(tmp_path, scores=scores), workers=1).out
     assert not (out / "scores").exists()
     assert (out / "tokens").exists()
+
+
+def test_a_percentile_of_a_scope_that_is_not_there_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    out = mill.run(ranked_corpus(tmp_path), workers=1, until="scores").out
+    name = "score.edu.percentile.min"
+    for scope, near in (("domains.maht", "domains.math"), ("sources.problem", "sources.problems")):
+        with pytest.raises(TokmillError, match="no rule of this run is called") as caught:
+            mill.whatif(out, {f"{scope}.{name}": 90})
+        assert f"{near}.{name}" in str(caught.value.next)
+    rows = [
+        (source, rank)
+        for number, source in enumerate(("problems", "notes"))
+        for rank in load_table(out / f"scores/percentiles-{number:05d}.parquet").column(0).to_pylist()
+        if rank is not None
+    ]
+    moved = mill.whatif(out, {f"sources.problems.{name}": 90})
+    assert moved.kept_then == sum(rank >= (90 if source == "problems" else 40) for source, rank in rows)

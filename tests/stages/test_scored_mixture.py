@@ -174,12 +174,35 @@ def test_a_selection_of_more_than_there_is_takes_all(tmp_path: Path) -> None:
         ({"repeat": {"by": "score.edu", "percentiles": {50: 1}}}, "says nothing of the lowest"),
         ({"repeat": {"by": "score.edu", "percentiles": {0: 0}}}, "would leave nothing"),
         ({"repeat": {"by": "score.edu", "percentiles": {0: 1, 101: 2}}}, "101 is no percentile"),
+        (
+            {"repeat": {"by": "score.edu", "percentiles": {"0": 0, 95: 4, "95.0": 1}}},
+            "one number is given twice",
+        ),
         ({"repeat": {"by": "words", "percentiles": {0: 1}}}, "by"),
         (REPEAT | {"select": {"by": "score.edu", "tokens": 5}}, "keep one"),
     ],
 )
 def test_mistakes_are_told(mixture: dict[str, Any], told: str, tmp_path: Path) -> None:
     with pytest.raises(TokmillError, match=told):
+        mill.run(mixed_corpus(tmp_path, mixture), workers=1)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "told"),
+    [
+        ({"select": {"by": "score.edu", "tokens": 40}}, "`select` leaves out all of its"),
+        (
+            {"repeat": {"by": "score.edu", "percentiles": {99: 1, 0: 0}}},
+            "`repeat` leaves out all of its [0-9]+ documents? by score.edu.percentile",
+        ),
+    ],
+)
+def test_a_domain_of_which_the_score_leaves_nothing_is_named_with_who_did_it(
+    chosen: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    """It has documents: to be told to give it some would be no help."""
+    mixture = {"weights": {"math": "0.5", "prose": "0.5"}, **chosen}
+    with pytest.raises(TokmillError, match=f"domain (math|prose) has a weight, and {told}"):
         mill.run(mixed_corpus(tmp_path, mixture), workers=1)
 
 

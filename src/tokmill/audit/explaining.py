@@ -4,8 +4,8 @@
 
 A run names its models and not where they lie: they are looked for from `base`, or from the directories above
 the run and the working one, by the names that the recipe has, and known by their sha256. A model that the run
-has trained is in it. The text is the
-cleaned one; of a document that was dropped, the one that was received, whose score may be a little other.
+has trained is in it. The text is the cleaned one; of a document that cleaning dropped, the one that was
+received, whose score may be a little other.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ def explain_scores(run: RunPlaces, place: Place, base: str | Path | None) -> Ite
     assert cleaned is not None
     where = TextPlace(shard.name, row)
     text = load_texts(run.artifacts, [where], None)[where].text
+    marks = load_of(cleaned, f"marks-{shard.key}.parquet", ["kept"])
+    is_kept = marks is None or bool(marks.column("kept")[row].as_py())
     measures = load_of(cleaned, f"measures-{shard.key}.parquet", [plan.column for plan in plans])
     values: Json = measures.slice(row, 1).to_pylist()[0] if measures is not None else {}
     learned, models = with_models(plans, run.artifacts)
@@ -63,15 +65,22 @@ def explain_scores(run: RunPlaces, place: Place, base: str | Path | None) -> Ite
             note = "its model is not found: `--base` says where the recipe lies"
             yield {**told, "note": note, "up": [], "down": []}
             continue
-        yield {**told, **_explained(text, plan, files, told["value"])}
+        yield {**told, **_explained(text, plan, files, told["value"], is_kept)}
 
 
-def _explained(text: str, plan: ScorePlan, files: dict[str, Path], value: float | None) -> Json:
+def _explained(
+    text: str, plan: ScorePlan, files: dict[str, Path], value: float | None, is_kept: bool
+) -> Json:
     scorer, column = open_scorer(plan, files), string_column(pa.array([text], pa.large_string()))
     told: Json = {}
     now = float(score_texts(column, plan, files)[0])
     if value is not None and abs(now - value) > _NEAR:
-        told["note"] = f"of the text that is kept, which scores {now:.6g}: an edit or redaction changed it"
+        which = (
+            "of the cleaned text: an edit or redaction changed it"
+            if is_kept
+            else "of the text as it was received, before it was normalized and edited"
+        )
+        told["note"] = f"{which}; it scores {now:.6g}"
     if plan.windows is not None:
         offsets = cut_windows(column.data, column.offsets, plan.windows.words).offsets
         parts = [column.data[a:b].tobytes().decode() for a, b in pairwise(offsets)]
@@ -97,7 +106,7 @@ def _find_files(run: RunPlaces, plan: ScorePlan, base: str | Path | None) -> dic
     found: dict[str, Path] = {}
     for name, digest in zip(names, plan.files, strict=False):
         for above in [Path(base)] if base is not None else [*run.directory.resolve().parents[:3], Path()]:
-            path = above / name
+            path = above / Path(name).expanduser()
             if path.is_file() and file_sha256(path) == digest:
                 found[digest] = path
                 break

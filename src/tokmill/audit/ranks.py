@@ -5,6 +5,7 @@ Percentiles are of what cleaning kept, so a bound on one of them changes no othe
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -35,23 +36,34 @@ def move_percentiles(found: Found, asked: Mapping[str, float]) -> Iterator[Sides
         )
     options: RankOptions = scores.manifest.options(RankOptions)
     columns = [SCORE + ranked.name + PERCENTILE for ranked in options.ranked]
-    known = {f"{column}.{bound}" for column in columns for bound in BOUNDS}
+    _check_names(found, [f"{column}.{bound}" for column in columns for bound in BOUNDS], asked)
+    for shard in found.shards():
+        yield _moved(found, shard, options, columns, asked)
+
+
+def _check_names(found: Found, names: list[str], asked: Mapping[str, float]) -> None:
+    scopes = {scope for source in found.of_kind("clean") for scope in _scopes(found, source)}
+    known = {scope + name for scope in scopes for name in names}
     for name in asked:
-        if not any(name == one or name.endswith(f".{one}") for one in known):
+        if name not in known:
+            near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.4)
             raise InputError(
                 f"no rule of this run is called {name}",
                 where="--set",
-                next=f"one of {', '.join(sorted(known))}",
+                next=f"did you mean {near[0]}?" if near else f"one of {', '.join(names)}",
             )
-    for shard in found.shards():
-        yield _moved(found, shard, options, columns, asked)
+
+
+def _scopes(found: Found, source: str) -> tuple[str, ...]:
+    """Of names of rules, the narrowest last."""
+    return ("", f"domains.{domain_of(found.artifacts[f'ingest/{source}'])}.", f"sources.{source}.")
 
 
 def _moved(
     found: Found, shard: ShardTables, options: RankOptions, columns: list[str], asked: Mapping[str, float]
 ) -> Sides:
     ingested = found.artifacts[f"ingest/{shard.source}"]
-    scopes = ("", f"domains.{domain_of(ingested)}.", f"sources.{shard.source}.")
+    scopes = _scopes(found, shard.source)
     old = list(options.rules.get(shard.source, ()))
     have = {rule.name for rule in old}
     old += [

@@ -149,6 +149,8 @@ class Repeat(Section):
             if not is_right:
                 yield ("percentiles",), f"{key} is no percentile: 0 to 100"
                 return
+        if len(steps) < len(given["percentiles"]):
+            yield ("percentiles",), "one number is given twice"
         if steps and "0" not in steps:
             yield ("percentiles",), "says nothing of the lowest: give 0, such as `0: 0`, or `0: 1`"
         if steps and not any(steps.values()):

@@ -53,8 +53,7 @@ def _spoken(told: Json) -> str:
     docs, passes = told["docs"], told["passes"]
     parts = [f"{told['kept']:,} ({percent(told['kept'] / docs)}) are kept"]
     if passes is not None:
-        bounds = " or ".join(label for _, label in _lines(told))
-        parts.insert(0, f"{passes:,} ({percent(passes / docs)}) hold {shown(bounds)}")
+        parts.insert(0, f"{passes:,} ({percent(passes / docs)}) hold {shown(_demands(told))}")
     ranked = [bound for bound in told["bounds"] if bound["measure"] != told["measure"]]
     spelled = sorted({f"percentile {bound['bound']} {short(bound['threshold'])}" for bound in ranked})
     parts += [f"a rule: {shown(one)}" for one in spelled]
@@ -64,6 +63,21 @@ def _spoken(told: Json) -> str:
         if told[key]
     ]
     return "; ".join([*parts, *outside]) + "."
+
+
+def _demands(told: Json) -> str:
+    """What a source demands must all hold; sources that demand something else are named."""
+    by_source: dict[str, list[str]] = {}
+    for bound in told["bounds"]:
+        if bound["measure"] == told["measure"]:
+            own = by_source.setdefault(bound["source"], [])
+            own.append(f"{bound['bound']} {short(bound['threshold'])}")
+    sources: dict[str, list[str]] = {}
+    for source, bounds in by_source.items():
+        sources.setdefault(" and ".join(bounds), []).append(source)
+    if len(sources) == 1:
+        return next(iter(sources))
+    return "; ".join(f"{bounds} ({', '.join(names)})" for bounds, names in sources.items())
 
 
 def _groups(told: Json, by: str) -> str:

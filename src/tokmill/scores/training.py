@@ -6,8 +6,9 @@
     names, scores of all shards ─ finish_model ─> the model with its card
 
 Held out is who would be by `split: {method: hash}`, by the hash of the id alone: what the corpus holds out by
-that rule is not learned from, if the share is as large. The order in which documents are learned comes from
-seed, label and id. Neither knows of shards, files or names of sources, so the model is one for all.
+that rule is not learned from, if the share is as large; a copy of it under another id may be. The order in
+which documents are learned comes from seed, label and id. Neither knows of shards, files or names of sources,
+so the model is one for all.
 """
 
 from __future__ import annotations

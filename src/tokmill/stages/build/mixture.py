@@ -95,8 +95,10 @@ from tokmill.stages.build.scored import (
     LEFT_OUT,
     SCORES,
     ByScore,
+    Offer,
     SelectByScore,
     perform_select,
+    refuse_domains_left_out,
     score_inputs,
     times_of,
 )
@@ -324,6 +326,9 @@ def _perform(task: Task[SplitMixtureOptions]) -> Made:
     exhausted = options.exhausted
     if options.is_held_out:
         exhausted = "stop" if options.target is None else "renormalize"
+    if options.chosen and exhausted != "renormalize":
+        offers = [Offer(stream.holding.domain, stream.documents, stream.left_out) for stream in streams]
+        refuse_domains_left_out(offers, mixture, options.chosen)
     target = None
     if options.target is not None and options.amount is not None:
         target = Target(options.target[0], options.amount)

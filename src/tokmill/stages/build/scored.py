@@ -14,14 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.artifacts.step import Artifact, Input, Made, Task, list_shards, table_input
+from tokmill.errors import InputError, plural
 from tokmill.kernels.chances import gumbel_of
+from tokmill.packing.mixture import Mixture
 from tokmill.packing.schedule import shuffle_key
 from tokmill.schema import PERCENTILE, one_piece
 from tokmill.stages.ranking import ordered
@@ -81,6 +83,32 @@ def times_of(lengths: Path, scores: Path, chosen: ByScore, least: int | None) ->
     bounds, times = (np.array(column) for column in zip(*chosen.steps, strict=True))
     found: NDArray[np.int64] = times.astype(np.int64)[np.searchsorted(bounds, values, side="right") - 1]
     return found
+
+
+class Offer(NamedTuple):
+    """What a score does to a source."""
+
+    domain: str
+    documents: int
+    left_out: int
+
+
+def refuse_domains_left_out(offers: Sequence[Offer], mixture: Mixture, chosen: ByScore) -> None:
+    """One with a weight, all of whose documents are left out: it would be told to have none."""
+    for domain, weight in mixture.domains.items():
+        own = [offer for offer in offers if offer.domain == domain]
+        documents = sum(offer.documents for offer in own)
+        if not weight or not documents or sum(offer.left_out for offer in own) < documents:
+            continue
+        who, less = "repeat", "begin lower, or rank within the domain (`percentile: domain`)"
+        if isinstance(chosen, SelectByScore):
+            who, less = "select", "raise `select.tokens`"
+        raise InputError(
+            f"the domain {domain} has a weight, and `{who}` leaves out all of its "
+            f"{plural(documents, 'document')} by {chosen.column}",
+            where="mixture",
+            next=f"{less}; or set its weight to 0 (with `mixture: {{normalize: true}}`)",
+        )
 
 
 def perform_select(task: Task[SelectByScore]) -> Made:

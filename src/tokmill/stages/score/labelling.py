@@ -125,7 +125,8 @@ def _judge(documents: Any, rule: RuleOptions) -> tuple[NDArray[np.bool_], int]:
     found = [None if meta is None else msgspec.json.decode(meta).get(rule.field) for meta in metas]
     known = sum(value is not None for value in found)
     if rule.values:
-        return np.array([_spelled(value) in rule.values for value in found], np.bool_), known
+        chosen = [value is not None and _spelled(value) in rule.values for value in found]
+        return np.array(chosen, np.bool_), known
     return _between(np.array([_number(value) for value in found], np.float64), rule), known
 
 
