@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -9,12 +10,15 @@ import subprocess
 import sys
 
 import pytest
-from tokenizers import Tokenizer
+import regex
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, pre_tokenizers
 
 import trained
 from tokmill import tokenizer_check
 from tokmill.errors import InputError, RecipeError
-from tokmill.tokenizers.train import train_byte_bpe
+from tokmill.tokenizers.train import _Meter, train_byte_bpe
 
 
 def train(texts, *, eos="<|endoftext|>", **options):
@@ -24,7 +28,7 @@ def train(texts, *, eos="<|endoftext|>", **options):
 # many words of many equal counts: ties are where a trainer loses its determinism
 CODE = """
 import hashlib, random
-from tokmill.tokenizers.train import train_byte_bpe
+from tokmill.tokenizers.train import _Meter, train_byte_bpe
 draw = random.Random(5)
 words = ["".join(draw.choices("abcdefgh é漢", k=draw.randint(2, 9))) for _ in range(4000)]
 texts = [" ".join(draw.choices(words, k=60)) for _ in range(400)]
@@ -52,6 +56,34 @@ def test_training_is_the_same_for_any_number_of_threads_and_any_hash_seed():
         )
         digests.add(done.stdout)
     assert len(digests) == 1
+
+
+def test_a_word_that_is_too_long_is_learned_from_in_parts():
+    """As one word it has runs of 16,384 letters, and five million letters would take hours."""
+    whole, parts = (
+        train_byte_bpe([*texts, "a mill"], vocab_size=400, special_tokens=["<|e|>"])
+        for texts in (["x" * 20_000], ["x" * 1000] * 20)
+    )
+    assert whole.data == parts.data
+    assert max(map(len, json.loads(whole.data)["model"]["vocab"])) == 1000
+
+
+# as GPT-2 has published it
+GPT2 = regex.compile(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+")
+RUNS = st.tuples(
+    st.sampled_from([*"x7-\n 漢é", " x", "x7", "x "]), st.sampled_from([1, 3, 600, 999, 1000, 1001, 2600])
+)
+
+
+@given(runs=st.lists(RUNS, max_size=5))
+@settings(deadline=None)
+def test_texts_are_cut_inside_of_long_words_and_nowhere_else(runs):
+    text = "".join(piece * times for piece, times in runs)
+    pieces = list(_Meter([text], pre_tokenizers.ByteLevel(add_prefix_space=False)))
+    assert "".join(pieces) == text
+    words = [match.span() for match in GPT2.finditer(text)]
+    cuts = set(itertools.accumulate(map(len, pieces[:-1])))
+    assert cuts == {cut for start, end in words for cut in range(start + 1000, end, 1000)}
 
 
 def test_the_order_of_the_texts_does_not_matter():

@@ -169,6 +169,26 @@ def test_a_text_that_is_too_long_for_the_trainer_is_cut_and_not_skipped(monkeypa
     assert {"漢", "字", "a", "b", "c"} <= {piece for whole in learned for piece in whole}
 
 
+LONG_WORDS = """
+import sys
+from tokmill.tokenizers.train import SentencePieceOptions, train_sentencepiece
+options = SentencePieceOptions(model="bpe", vocab_size=300, hard_vocab_limit=False, normalization=sys.argv[2])
+made = train_sentencepiece([eval(sys.argv[1]), "the mill the mill"], options, eos="</s>")
+print(made.vocab_size)
+"""
+
+
+@pytest.mark.parametrize("normalization", ["identity", "nmt_nfkc"])
+@pytest.mark.parametrize("text", ["'ab' * 40_000", "'ab,7\\n' * 20_000", "'\\ufdfa' * 9_000"])
+def test_words_that_would_abort_the_trainer_are_cut(text, normalization):
+    """A word ends at a space alone; U+FDFA is 18 characters in NFKC."""
+    done = subprocess.run(
+        [sys.executable, "-c", LONG_WORDS, text, normalization], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-300:]
+    assert int(done.stdout) > 256
+
+
 TEXT = st.lists(
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="▁"), max_size=12)
     | st.sampled_from(
