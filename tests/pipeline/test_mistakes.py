@@ -22,8 +22,9 @@ from click.testing import CliRunner, Result
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import tokmill
+from mill import write_recipe
 from tokmill.cli import main
-from tokmill.errors import EmptyGlob, RecipeError
+from tokmill.errors import EmptyGlob, InputError, RecipeError
 
 RECIPE = """\
 name: small
@@ -846,6 +847,41 @@ def test_one_mistake_keeps_its_kind_and_several_are_one_error(workspace: Workspa
     with pytest.raises(RecipeError, match=r"2 mistakes\n  sources\[0\].files: .*\n  filters\[0\]: "):
         tokmill.run(content, workspace.directory / "never")
     assert not (workspace.directory / "never").exists()
+
+
+# -- budgets
+
+
+def rated_corpus(directory: Path, times: int, tokens: int) -> Path:
+    """Every document is built `times` times; the target has so many tokens."""
+    directory.mkdir()
+    for name, word in (("good", "theorem"), ("bad", "sale")):
+        lines = [json.dumps({"text": f"{word} number {number} of {name} " * 8}) for number in range(40)]
+        (directory / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    sides = {"positive": [{"source": "good"}], "negative": [{"source": "bad"}]}
+    repeat = {"by": "score.good", "percentiles": {"0": times}}
+    return write_recipe(
+        directory,
+        sources=[{"name": name, "files": f"{name}.jsonl"} for name in ("good", "bad")],
+        filters=None,
+        scores=[{"name": "good", "train": sides, "percentile": "corpus"}],
+        mixture={"tokens": tokens, "repeat": repeat},
+        builds=[{"name": "rows", "format": "memmap"}],
+    )
+
+
+def test_a_budget_that_only_repeated_documents_reach_is_no_mistake(tmp_path: Path) -> None:
+    first = rated_corpus(tmp_path / "first", 1, 100)
+    size = sum(path.stat().st_size for path in first.parent.glob("*.jsonl"))
+    target = 3 * size  # more than the 2 x that a pass is trusted with
+    out = tokmill.run(rated_corpus(tmp_path / "often", 40, target), workers=1).out
+    written = sum(path.stat().st_size // 4 for path in (out / "build/rows").glob("train/*.mmap"))
+    assert 2 * size < written <= target
+    for times in (1, 2):
+        with pytest.raises(InputError, match=r"mixture\.tokens: asks for") as refused:
+            tokmill.plan(rated_corpus(tmp_path / f"{times} times", times, 5 * size))
+        most = f"cannot give more than {2 * times * size:,} bytes of text"
+        assert most + (", each 2 times" if times == 2 else "") in str(refused.value)
 
 
 # -- the command line

@@ -72,6 +72,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     tasks: dict[str, list[float]]  # seconds of what can be done side by side
     memory: int  # bytes of a worker
     paying_workers: int  # more of them are not used
+    notes: list[str] = []  # what it leaves out, and what it is less certain of
 
     def seconds(self, workers: int) -> Interval:
         """From the first to the last moment, with so many workers."""

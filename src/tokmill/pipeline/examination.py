@@ -422,6 +422,7 @@ def _budget(found: _Found, recipe: Recipe, sizes: _Sizes) -> None:
     unit, amount = mixture.target or ("documents", 0)
     amount *= {"tokens": 1, "blocks": recipe.pack.length, "megabytes": 10**6}.get(unit, 0)
     epochs = mixture.max_epochs if mixture.exhausted == "repeat" else 1
+    times = max(mixture.repeat.percentiles.values()) if mixture.repeat is not None else 1
     if not amount or mixture.exhausted == "renormalize":
         return  # nothing is too much for it: it takes what there is
     shares = {source.domain: mixture.weights.get(source.domain, Decimal(0)) for source in recipe.sources}
@@ -433,12 +434,13 @@ def _budget(found: _Found, recipe: Recipe, sizes: _Sizes) -> None:
     for domain, wanted in asked.items():
         own = [source for source in recipe.sources if domain in (None, source.domain)]
         known = [_most_bytes(source, sizes[source.name]) for source in own]
-        most = epochs * sum(size or 0 for size in known)
+        most = epochs * times * sum(size or 0 for size in known)
         if None not in known and wanted > most:
             whose = "the files" if domain is None else f"the domain {domain}"
             what = (
                 f"asks for {wanted:,} {'bytes' if unit == 'megabytes' else 'tokens'} of {whose}, which "
                 f"cannot give more than {most:,} bytes of text{f' in {epochs} epochs' if epochs > 1 else ''}"
+                f"{f', each {times} times' if times > 1 else ''}"
             )
             advice = "ask for less, add files, or set `exhausted: renormalize`"
             found.note(("mixture", unit), InputError(what, next=advice))

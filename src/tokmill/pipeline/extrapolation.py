@@ -3,6 +3,8 @@
 small share, nothing loaded yet ─┐                     ┌─ what is loaded once
 share, four times it ────────────┼─ CPU and bytes of ──┼─ what each step takes whatever comes
 small share again ───────────────┘  every step         └─ what each document adds: times all there are
+
+Scores that learn do so before, once for all three, from all documents that are read.
 """
 
 from __future__ import annotations
@@ -11,21 +13,35 @@ import math
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from tokmill.artifacts.manifest import fingerprint_of
-from tokmill.artifacts.progress import Progress, Silence, without_warnings
+from tokmill.artifacts.progress import MARK, Progress, Silence, without_warnings
 from tokmill.artifacts.step import Artifact, Step
 from tokmill.duplicates.near import choose_bands
 from tokmill.engines.local import PAYING_BYTES, Resources, compile_kernels
+from tokmill.errors import InputError
 from tokmill.pipeline.drawn import DrawnRun, DrawnSource
 from tokmill.pipeline.estimate import NOTHING, Estimate, Interval, SourceEstimate
-from tokmill.pipeline.miniature import TEXT_BYTES, choose_share, steps_in_miniature
+from tokmill.pipeline.miniature import (
+    READ_BYTES,
+    TEXT_BYTES,
+    Miniature,
+    choose_share,
+    learning_steps,
+    only_read,
+    steps_in_miniature,
+    without_score,
+)
 from tokmill.pipeline.session import Session
 from tokmill.recipe import Near, Recipe
+from tokmill.storage.tables import load_table
 
 _SMALLER = 4
 _Z = 1.96
@@ -36,26 +52,52 @@ _MOST_LOADING = 1.5
 
 
 def estimate_run(
-    recipe: Recipe, base: Path, progress: Progress | None = None, *, text_bytes: int = TEXT_BYTES
+    recipe: Recipe,
+    base: Path,
+    progress: Progress | None = None,
+    *,
+    text_bytes: int = TEXT_BYTES,
+    read_bytes: int = READ_BYTES,
 ) -> Estimate:
-    """From about so much text, or as little as is enough of more."""
+    """From about so much text, or as little as is enough of more. Of files that have more than `read_bytes`,
+    a part is read."""
     begun = time.monotonic()
     loaded = min(time.process_time(), _MOST_LOADING)  # what importing all this took is part of every run
     progress = progress or Silence()
     compile_kernels(progress)
-    miniature = choose_share(recipe, base, text_bytes)
+    whole_recipe, miniature = recipe, choose_share(recipe, base, text_bytes, read_bytes)
     share, small = miniature.share, miniature.share / _SMALLER
     progress.say(f"estimating from {float(share):.1%} of the documents …")
     with tempfile.TemporaryDirectory(prefix="tokmill-estimate-") as scratch, without_warnings():
         place = Path(scratch)
-        cold = _measure(steps_in_miniature(recipe, base, place / "small", miniature, small), {}, base)
-        whole = _measure(steps_in_miniature(recipe, base, place / "share", miniature, share), {}, base)
-        ingested = {name: one for name, one in cold.artifacts.items() if name.startswith("ingest/")}
-        again = steps_in_miniature(recipe, base, place / "again", miniature, small)
-        warm = _measure([step for step in again if step.name not in ingested], ingested, base)
-        warm.cpu.update({name: cold.cpu[name] for name in ingested})
+
+        def steps_of(name: str, share: Decimal) -> list[Step]:
+            return steps_in_miniature(recipe, base, place / name, miniature, share)
+
+        steps = steps_of("small", small)
+        first = _measure([step for step in steps if step.kind == "ingest"], {}, base)
+        learning = _learn(recipe, base, place, miniature)
+        if learning.recipe is not recipe:
+            recipe, miniature = learning.recipe, only_read(miniature, learning.recipe)
+            steps = steps_of("small", small)
+        learned = {name: one.artifact for name, one in learning.steps.items()}
+        cold = _measure_others(steps, {**first.artifacts, **learned}, base)
+        cold.cpu.update({**first.cpu, **{name: one.cold for name, one in learning.steps.items()}})
+        steps = steps_of("share", share)
+        whole = _measure_others(steps, learned, base)
+        warm = _measure_others(steps_of("again", small), {**first.artifacts, **learned}, base)
+        warm.cpu.update({**first.cpu, **{name: one.warm for name, one in learning.steps.items()}})
+        cpu = {
+            step.name: warm.cpu[step.name] if step.name in learned else whole.cpu[step.name] for step in steps
+        }
+        disk = whole.disk | {name: one.disk for name, one in learning.steps.items()}
+        whole = _Measured(whole.artifacts, cpu, {step.name: disk[step.name] for step in steps})
         view = DrawnRun(recipe, miniature, whole.artifacts)
-        return _extrapolate(view, cold, warm, whole, loaded, begun)
+        found = _extrapolate(view, cold, warm, whole, loaded, begun)
+    for note in learning.notes:
+        progress.say(MARK + note)
+    asked = fingerprint_of(whole_recipe.model_dump(mode="json"))
+    return msgspec.structs.replace(found, recipe=asked, notes=learning.notes)
 
 
 # --- the runs in miniature ---
@@ -84,14 +126,89 @@ def _measure(steps: Sequence[Step], given: Mapping[str, Artifact], base: Path) -
     return _Measured(artifacts, cpu, disk)
 
 
+def _measure_others(steps: Sequence[Step], given: Mapping[str, Artifact], base: Path) -> _Measured:
+    return _measure([step for step in steps if step.name not in given], given, base)
+
+
+# --- scores that learn ---
+
+
+class _Learned(NamedTuple):
+    """A step of a score that learns, done twice."""
+
+    artifact: Artifact
+    cold: float  # CPU seconds, with what is loaded once
+    warm: float
+    disk: int
+
+
+class _Learning(NamedTuple):
+    recipe: Recipe  # without scores that found no examples
+    steps: dict[str, _Learned]
+    notes: list[str]
+
+
+def _learn(recipe: Recipe, base: Path, out: Path, miniature: Miniature) -> _Learning:
+    """Some of few labels may be none: then the estimate goes on without that score, and says so."""
+    rest, learned, notes = recipe, dict[str, _Learned](), list[str]()
+    artifacts: dict[str, Artifact] = {}
+    for step in learning_steps(recipe, base, out / "learning", miniature):
+        name = step.name.removeprefix("score/")
+        try:
+            cold = _measure([step], artifacts, base)
+        except InputError as error:
+            # where all is read, the run would fail too
+            if miniature.learned >= 1 or not error.where.startswith(f"scores.{name}.train"):
+                raise
+            rest, used = without_score(rest, name)
+            learned = {own: one for own, one in learned.items() if not own.startswith(f"examples/{name}-")}
+            notes.append(_left_out(name, used, miniature))
+            continue
+        artifacts |= cold.artifacts
+        if step.kind != "ingest":
+            warm = _measure([replace(step, directory=out / "relearning" / step.name)], artifacts, base)
+            made = artifacts[step.name]
+            learned[step.name] = _Learned(
+                made, cold.cpu[step.name], warm.cpu[step.name], cold.disk[step.name]
+            )
+        # without a rule that asks for it no figure hangs on the score
+        if step.kind == "score" and miniature.learned < 1 and without_score(recipe, name)[1]:
+            notes.append(_less_certain(name, artifacts[step.name], miniature))
+    return _Learning(rest, learned, notes)
+
+
+def _left_out(name: str, used: Sequence[str], miniature: Miniature) -> str:
+    told = f", and without what asks for it: {', '.join(used)}" if used else ""
+    return (
+        f"score.{name}: {_read_share(miniature)} of the documents were read, with too few examples to learn "
+        f"from; the estimate is without this score{told}"
+    )
+
+
+def _less_certain(name: str, artifact: Artifact, miniature: Miniature) -> str:
+    examples = artifact.manifest.facts["examples"]
+    told = " and ".join(f"{count:,} {label}" for label, count in examples.items())
+    return (
+        f"score.{name}: learned from {told} examples, among {_read_share(miniature)} of the documents; "
+        "the run learns from all, and what it does by this score may be further off than ± says"
+    )
+
+
+def _read_share(miniature: Miniature) -> str:
+    return f"{float(miniature.learned):.1%}"
+
+
 # --- to the whole ---
 
 
 def _extrapolate(
     view: DrawnRun, cold: _Measured, warm: _Measured, whole: _Measured, loaded: float, begun: float
 ) -> Estimate:
-    copies = view.copies()
-    sources = {name: _estimate_source(view, name, copies.get(name, {})) for name in view.sources}
+    copies, ranked = view.copies(), _ranked_out(view)
+    sources = {
+        name: _estimate_source(view, name, copies.get(name, {}), ranked.get(name, {}))
+        for name in view.sources
+    }
     tokens = {split: _split_tokens(view, sources, split) for split in view.splits}
     growth = _growth(view, sources)
     lines = {name: _line(view, name, warm, whole, growth) for name in whole.cpu}
@@ -131,24 +248,40 @@ def _scratch_bytes(near: Near) -> int:
     return 20 + bands * (4 * rows + 12)
 
 
-def _estimate_source(view: DrawnRun, name: str, copies: Mapping[str, tuple[float, float]]) -> SourceEstimate:
+def _ranked_out(view: DrawnRun) -> dict[str, dict[str, int]]:
+    """By source and reason: documents of those drawn that a rule on a percentile drops."""
+    found: dict[str, dict[str, int]] = {}
+    if (scores := view.artifacts.get("scores")) is not None:
+        for entry in scores.manifest.entries("ledger"):
+            table = load_table(scores.path(entry), ["source", "reason"])
+            for row in table.group_by(["source", "reason"]).aggregate([([], "count_all")]).to_pylist():
+                own = found.setdefault(row["source"], {})
+                own[row["reason"]] = own.get(row["reason"], 0) + row["count_all"]
+    return found
+
+
+def _estimate_source(
+    view: DrawnRun, name: str, copies: Mapping[str, tuple[float, float]], ranked: Mapping[str, int]
+) -> SourceEstimate:
     source = view.sources[name]
     counts = view.artifacts[f"clean/{name}"].manifest.counts
-    clean = counts["kept"] * source.by_docs
+    stays = counts["kept"] - sum(ranked.values())
+    clean = stays * source.by_docs
     copied = {reason: min(count, clean) for reason, (count, _) in copies.items()}
     kept = max(clean - sum(copied.values()), 0)
     dropped = {f"ingest: {reason}": count for reason, count in view.left_out(name).items()}
     for verdict in ("dropped", "quarantined"):
         dropped |= {f"clean: {reason}": n * source.by_docs for reason, n in counts[verdict].items()}
+    dropped |= {f"scores: {reason}": n * source.by_docs for reason, n in ranked.items()}
     dropped |= {f"dedup: {reason}": count for reason, count in copied.items()}
     sizes = sum(source.tokens.values(), np.zeros(len(source.sizes), np.int64))
     # documents that a share finds no copy of go too, with as many tokens as the others have
-    found = (counts["kept"] - int((sizes > 0).sum())) * source.by_docs
+    found = (stays - int((sizes > 0).sum())) * source.by_docs
     before = float(sizes.sum()) * source.by_bytes
     more = (sum(copied.values()) - found) / max(kept + sum(copied.values()) - found, 1) if view.splits else 0
     value = before * (1 - max(more, 0))
     spread = _Z * _deviation(sizes, source, view.share)
-    drawn = source.by_docs * math.sqrt((1 - view.share) * _variance(counts["kept"], source.docs))
+    drawn = source.by_docs * math.sqrt((1 - view.share) * _variance(stays, source.docs))
     error = _Z * math.hypot(drawn, *(deviation for _, deviation in copies.values()))
     return SourceEstimate(
         documents=source.all_docs,
@@ -196,18 +329,42 @@ def _growth(view: DrawnRun, sources: Mapping[str, SourceEstimate]) -> dict[str, 
     docs /= max(sum(one.docs for one in view.sources.values()), 1)
     text = sum(one.all_bytes for one in view.sources.values()) * share
     text /= max(sum(one.bytes for one in view.sources.values()), 1)
-    mixture = view.recipe.mixture
-    has_target = mixture is not None and (mixture.target is not None or bool(mixture.stages))
     grown = {}
     for name in view.artifacts:
         kind, _, source = name.partition("/")
         if kind in ("ingest", "inference", "clean"):
             grown[name] = view.sources[source].by_bytes * share
         elif kind in ("mixture", "stage", "build", "curriculum", "texts"):
-            grown[name] = 1.0 if has_target else tokens
+            grown[name] = _growth_of_built(view, name, tokens)
         else:
             grown[name] = {"tokens": tokens, "split": docs}.get(kind, text)
     return grown
+
+
+def _growth_of_built(view: DrawnRun, name: str, tokens: float) -> float:
+    """What the recipe bounds grows to that bound, and all else with the tokens."""
+    mixture = view.recipe.mixture
+    if mixture is None or (mixture.target is None and not mixture.stages and not _is_selected(view)):
+        return tokens
+    if mixture.target is not None and mixture.held_out == "mixed":
+        return 1.0  # of all splits together
+    counts = view.artifacts[name].manifest.counts.get("tokens", {})
+    written = counts.get("written", 0)
+    if not written:
+        return 1.0
+    held_out = sum(
+        int(source.tokens[split].sum()) for source in view.sources.values() for split in view.splits[1:]
+    )
+    unbounded = float(min(held_out / written, 1))
+    return 1.0 - unbounded + unbounded * tokens
+
+
+def _is_selected(view: DrawnRun) -> bool:
+    """Does the selection leave some out? One of more than there is takes all."""
+    if view.recipe.mixture is None or view.recipe.mixture.select is None or not view.splits:
+        return False
+    training = view.artifacts["mixture"].manifest.facts["splits"].get(view.splits[0], {})
+    return training.get("least") is not None
 
 
 class _Line(NamedTuple):
@@ -220,6 +377,12 @@ def _line(view: DrawnRun, name: str, warm: _Measured, whole: _Measured, growth: 
     kind, _, source = name.partition("/")
     share, small = view.share, view.share / _SMALLER
     read = float(view.miniature.sources[source].read) if kind == "ingest" else 1.0
+    if kind == "score":
+        read = float(view.miniature.learned)
+
+    few = warm.disk.get(name, 0) or whole.disk[name] / _SMALLER
+    if kind in ("score", "examples"):
+        few = whole.disk[name]  # they are as large in any share
 
     def at_all(few: float, many: float, *, each: float) -> float:
         slope = max(many - few, 0) / (share - small)
@@ -228,7 +391,7 @@ def _line(view: DrawnRun, name: str, warm: _Measured, whole: _Measured, growth: 
 
     return _Line(
         at_all(warm.cpu[name], whole.cpu[name], each=read),
-        at_all(warm.disk.get(name, 0) or whole.disk[name] / _SMALLER, whole.disk[name], each=1.0),
+        at_all(few, whole.disk[name], each=1.0),
     )
 
 

@@ -1,10 +1,11 @@
 """A recipe in miniature: its own steps over a share of its documents.
 
     files of a source ─ some of them, spread ─ one chunk in so many ─ drawn by hash ─> some of its documents
-    limits, samples, quotas of splits, targets of a mixture, text to train on ─> as much smaller
+    limits, samples, quotas of splits, targets, selections, text to train a tokenizer on ─> as much smaller
 
 One share for all sources, so that what they are to each other stays: duplicates across sources, weights of a
-mixture, who runs out first.
+mixture, who runs out first. Scores alone learn from all that is read: labels are rare, and a share of them
+makes no model.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -20,6 +21,7 @@ from tokmill.artifacts.step import Step
 from tokmill.pipeline.documents import is_left_out
 from tokmill.pipeline.plan import alone, plan_steps
 from tokmill.recipe import Mixture, Recipe, Split, Stage
+from tokmill.schema import PERCENTILE, SCORE
 from tokmill.sources.hub import list_data_files, resolve_revision
 from tokmill.sources.readers import Chunks, list_source, resolve_reader, resolve_reading
 from tokmill.stages.ingest.shards import Part
@@ -29,7 +31,7 @@ from tokmill.storage.location import InputFile
 _SHARE = Decimal("0.005")
 TEXT_BYTES = 20_000_000
 # To draw evenly more is read than is drawn: bytes of files. Reading is 5 to 30 times as fast as the rest.
-_READ_BYTES = 48_000_000
+READ_BYTES = 48_000_000
 _READ_SHARE = Decimal("0.015")
 _MIN_FILES = 8
 # Text in a byte of a file, before anything is known of it.
@@ -51,11 +53,14 @@ class Drawn(NamedTuple):
 
 class Miniature(NamedTuple):
     share: Decimal
+    learned: Decimal  # share of the documents that scores learn from: as much as is read
     sources: dict[str, Drawn]
     file_bytes: int  # of all sources, as they lie on the disk
 
 
-def choose_share(recipe: Recipe, base: Path, text_bytes: int = TEXT_BYTES) -> Miniature:
+def choose_share(
+    recipe: Recipe, base: Path, text_bytes: int = TEXT_BYTES, read_bytes: int = READ_BYTES
+) -> Miniature:
     """How much of the sources is enough, and which files it is read from."""
     files = {
         source.name: _files_of(recipe, source.name, base)
@@ -69,7 +74,7 @@ def choose_share(recipe: Recipe, base: Path, text_bytes: int = TEXT_BYTES) -> Mi
         for file in found
     )
     share = min(max(_SHARE, Decimal(text_bytes) / max(text, 1)), Decimal(1))
-    wanted = max(min(Decimal(_READ_BYTES) / max(total, 1), Decimal(1)), _READ_SHARE, share)
+    wanted = max(min(Decimal(read_bytes) / max(total, 1), Decimal(1)), _READ_SHARE, share)
     sources = {source.name: source for source in recipe.sources}
     drawn = {}
     for name, found in files.items():
@@ -77,7 +82,7 @@ def choose_share(recipe: Recipe, base: Path, text_bytes: int = TEXT_BYTES) -> Mi
         sample = sources[name].sample
         is_head = sources[name].limit is not None or (sample is not None and sample.method in _HEADS)
         drawn[name] = Drawn(found, 1, Decimal(1)) if is_head else _spread(recipe, base, name, found, wanted)
-    return Miniature(share, drawn, total)
+    return Miniature(share, wanted, drawn, total)
 
 
 def _files_of(recipe: Recipe, name: str, base: Path) -> list[InputFile]:
@@ -130,6 +135,72 @@ def steps_in_miniature(
     return steps
 
 
+def learning_steps(recipe: Recipe, base: Path, out: Path, miniature: Miniature) -> list[Step]:
+    """Of scores that learn: what they read, as much of it as is read at all, and the models."""
+    if all(score.train is None for score in recipe.scores):
+        return []
+    steps = steps_in_miniature(recipe, base, out, miniature, miniature.learned)
+    by_name = {step.name: step for step in steps}
+    waiting = [step.name for step in steps if step.kind == "score"]
+    needed: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        needed.add(name)
+        waiting += by_name[name].needs
+    return [step for step in steps if step.name in needed]
+
+
+def without_score(recipe: Recipe, name: str) -> tuple[Recipe, list[str]]:
+    """Without the score, and the rules that ask for it; and where these were."""
+    names, where = (f"{SCORE}{name}", f"{SCORE}{name}{PERCENTILE}"), []
+
+    def leave_out(place: str, holder: Any, key: str, attribute: str) -> Any:
+        rules = getattr(holder, key, None)
+        others = [rule for rule in rules or () if getattr(rule, attribute) not in names]
+        if rules is None or len(others) == len(rules):
+            return holder
+        where.append(place)
+        return holder.model_copy(update={key: others})
+
+    recipe = leave_out("filters", recipe, "filters", "measure")
+    changed: dict[str, Any] = {
+        "scores": [score for score in recipe.scores if score.name != name],
+        "domains": {
+            domain: leave_out(f"domains.{domain}.filters", own, "filters", "measure")
+            for domain, own in recipe.domains.items()
+        },
+        "sources": [
+            source.model_copy(
+                update={
+                    "clean": leave_out(f"sources.{source.name}.filters", source.clean, "filters", "measure")
+                }
+            )
+            for source in recipe.sources
+        ],
+    }
+    if (mixture := recipe.mixture) is not None:
+        chosen = {
+            key: None for key in ("repeat", "select") if (one := getattr(mixture, key)) and one.by in names
+        }
+        where += [f"mixture.{key}" for key in chosen]
+        stages = [leave_out(f"mixture.stages.{one.name}.where", one, "where", "by") for one in mixture.stages]
+        changed["mixture"] = mixture.model_copy(update={**chosen, "stages": stages})
+    rest = recipe.model_copy(update=changed)
+    # a source of no weight may have been read for the score alone
+    where += [
+        f"sources.{source.name}"
+        for source in rest.sources
+        if is_left_out(rest, source) and not is_left_out(recipe, source)
+    ]
+    return rest, where
+
+
+def only_read(miniature: Miniature, recipe: Recipe) -> Miniature:
+    """Of the sources that this recipe reads."""
+    names = {source.name for source in recipe.sources if not is_left_out(recipe, source)}
+    return miniature._replace(sources={name: one for name, one in miniature.sources.items() if name in names})
+
+
 def _smaller(recipe: Recipe, share: Decimal) -> Recipe:
     changed: dict[str, object] = {"split": _smaller_split(recipe.split, share)}
     if recipe.mixture is not None:
@@ -151,10 +222,13 @@ def _smaller_split(split: Split, share: Decimal) -> Split:
 def _smaller_mixture(mixture: Mixture, share: Decimal) -> Mixture:
     if mixture.stages:
         return mixture.model_copy(update={"stages": [_smaller_stage(one, share) for one in mixture.stages]})
-    if mixture.target is None:
-        return mixture
-    unit, size = mixture.target
-    return mixture.model_copy(update={unit: _times(size, share)})
+    changed: dict[str, object] = {}
+    if mixture.target is not None:
+        unit, size = mixture.target
+        changed[unit] = _times(size, share)
+    if (select := mixture.select) is not None:
+        changed["select"] = select.model_copy(update={"tokens": _times(select.tokens, share)})
+    return mixture.model_copy(update=changed)
 
 
 def _smaller_stage(stage: Stage, share: Decimal) -> Stage:
