@@ -85,6 +85,20 @@ def test_every_figure_of_a_verdict_follows_from_the_scores(runs: Path, tmp_path:
         assert trial["epochs"] == pytest.approx(4 * 32 / trial["rows"], abs=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("confidence", "told", "noise"),
+    [(0.99, "99%", "0.01"), (0.995, "99.5%", "0.005"), (0.999, "99.9%", "0.001"), (0.9, "90%", "0.1")],
+)
+def test_the_page_tells_the_confidence_as_it_was_asked_for(
+    confidence: float, told: str, noise: str, runs: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    out = tmp_path_factory.getbasetemp() / "confidence"  # its models are trained once
+    tokmill.ablate(targets(runs), **{**QUICK, "tokens": 2048}, confidence=confidence, out=out)
+    page = (out / "ablation.md").read_text()
+    assert f"a confidence of {told};" in page
+    assert f"Noise: p is {noise} or more." in page
+
+
 def test_models_that_are_there_are_not_trained_again(runs: Path, tmp_path: Path) -> None:
     first = tokmill.ablate(targets(runs), **QUICK, out=tmp_path).as_json()
     weights = sorted((tmp_path / "models").glob("*/weights.safetensors"))
@@ -151,8 +165,8 @@ def test_a_budget_larger_than_the_data_tells_its_epochs(runs: Path, tmp_path: Pa
         ({"size": "7B"}, "no size '7B'"),
         ({"tokens": "many"}, "should be an amount"),
         ({"confidence": 2.0}, "2.0"),
-        ({"grid": 3, "leave_one_out": "rules"}, "both were asked for"),
-        ({"grid": 3}, "variants are made of one recipe"),
+        ({"grid": 6, "leave_one_out": "rules"}, "both were asked for"),
+        ({"grid": 6}, "variants are made of one recipe"),
         ({"text": ["binary"]}, "is not UTF-8"),
         ({"text": ["empty"]}, "is empty"),
         ({"text": ["math"]}, "two of the texts are called 'math'"),

@@ -17,9 +17,9 @@ import tokmill  # noqa: E402
 from mill import small_corpus  # noqa: E402
 from proxy.numpy_decoder import log_chances  # noqa: E402
 from tokmill.errors import InputError  # noqa: E402
-from tokmill.proxy.choices import answer_items  # noqa: E402
+from tokmill.proxy.choices import answer_items, choice_nats  # noqa: E402
 from tokmill.proxy.held_out import Texts  # noqa: E402
-from tokmill.proxy.items import load_items  # noqa: E402
+from tokmill.proxy.items import Item, load_items  # noqa: E402
 from tokmill.proxy.judging import bits_per_byte, windows_of  # noqa: E402
 from tokmill.proxy.model import Decoder  # noqa: E402
 from tokmill.proxy.shapes import Shape  # noqa: E402
@@ -127,6 +127,47 @@ def test_choices_are_scored_by_their_own_tokens(model: Decoder, tokenizer: Token
     assert found["accuracy"] == right / 2
     assert found["accuracy_by_bytes"] == by_bytes / 2
     assert found["answer_bits_per_byte"] == pytest.approx(bits / size, rel=1e-4)
+
+
+def test_a_choice_with_nothing_before_it_costs_a_guess_and_what_its_tokens_cost(
+    model: Decoder, tokenizer: Tokenizer
+) -> None:
+    """Of an empty prompt, and of one whose end and the choice's beginning are one token."""
+    merged = next(
+        text for text in ("th", "he", "in", " t", "er") if len(tokenizer.encode([text]).ids.tolist()) == 1
+    )
+    items = [
+        Item("", ("a", "a mill"), 0),
+        Item(merged[0], (merged[1], f"{merged[1]} mill"), 0),
+        Item("a", (" mill", " river"), 0),
+    ]
+    found = choice_nats(model, items, tokenizer, None, "cpu")
+    slow = []
+    for item in items[:2]:  # all tokens are the choice's: what the document costs
+        texts = [item.prompt + choice for choice in item.choices]
+        slow.append([slow_bits_alone(model, tokenizer, text) * math.log(2) for text in texts])
+    for own, expected in zip(found, slow, strict=False):
+        assert own == pytest.approx(expected, rel=1e-5)
+    assert found[0][0] == found[1][0] == pytest.approx(math.log(300))
+    prompt = slow_bits_alone(model, tokenizer, "a")
+    texts = ["a mill", "a river"]
+    whole = [slow_bits_alone(model, tokenizer, text) for text in texts]
+    (own,) = tokenizer.encode(["a"]).ids.tolist()
+    assert all(
+        tokenizer.encode([text]).ids.tolist()[0] == own for text in texts
+    )  # a token of the prompt alone
+    assert found[2] == pytest.approx([(one - prompt) * math.log(2) for one in whole], rel=1e-4)
+
+
+def slow_bits_alone(model: Decoder, tokenizer: Tokenizer, text: str) -> float:
+    """After nothing: the first token is a guess, and stands before the others."""
+    first, *rest = tokenizer.encode([text]).ids.tolist()
+    weights = {name: weight.detach().numpy() for name, weight in model.named_parameters()}
+    bits, ids = math.log2(300), [first, *rest]
+    assert len(ids) <= LENGTH + 1, "one window"
+    for target in range(1, len(ids)):
+        bits -= log_chances(weights, 16, ids[:target])[-1, ids[target]] / math.log(2)
+    return bits
 
 
 @pytest.mark.parametrize(

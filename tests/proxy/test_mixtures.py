@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from tokmill.errors import InputError
-from tokmill.proxy.mixtures import best_fit, fit_ridges, propose
+from tokmill.proxy.mixtures import Proposal, best_fit, fit_ridges, propose
 from tokmill.proxy.variants import draw_weights
 
 PRESENT = {"code": 0.2, "math": 0.3, "web": 0.5}
@@ -86,6 +88,15 @@ def test_what_leaving_one_out_gives_is_what_leaving_one_out_gives() -> None:
 
 
 def test_too_few_mixtures_are_told() -> None:
-    weights = mixtures(3)
-    with pytest.raises(InputError, match="4 mixtures are too few"):
+    weights = mixtures(4)
+    with pytest.raises(InputError, match="5 mixtures are too few") as error:
         propose(weights, {name: [1.0] for name in weights}, PRESENT)
+    assert "`--grid` to 5 or more" in error.value.next
+    enough = mixtures(5)
+    assert propose(enough, {name: [1.0] for name in enough}, PRESENT).mixtures == 6
+
+
+def test_a_share_of_bootstraps_is_not_rounded_up_to_all() -> None:
+    found = Proposal(PRESENT, {}, (0.02, 0.01, 0.03), 0.995, 0.9, 0.01, "a linear regression", 9)
+    assert "in 99.5% of bootstraps a gain" in found.told
+    assert "in 100% of bootstraps a gain" in dataclasses.replace(found, sureness=1.0).told

@@ -20,14 +20,14 @@ from typing import Any, Literal
 import msgspec
 
 from tokmill.artifacts.progress import Progress, Silence
-from tokmill.errors import InputError
+from tokmill.errors import InputError, plural
 from tokmill.proxy.comparing import Difference, compare
 from tokmill.proxy.held_out import By, HeldOut
-from tokmill.proxy.mixtures import propose
+from tokmill.proxy.mixtures import LEAST_MIXTURES, propose
 from tokmill.proxy.page import page_of
 from tokmill.proxy.shapes import Size, find_size
 from tokmill.proxy.targets import Target, open_targets
-from tokmill.proxy.trials import Asked, Scores, Trial, run_trials
+from tokmill.proxy.trials import Asked, Scores, Trial, refuse_trials, run_trials
 from tokmill.proxy.variants import Parts, run_grid, run_without
 from tokmill.recipe.names import parse_amount
 from tokmill.scores.device import Device, choose_device, device_name
@@ -126,6 +126,7 @@ def ablate(
             result = _ablated(open_targets(targets, build), asked, place, listener)
         else:
             recipe = _one_recipe(targets)
+            refuse_trials(asked)
             if leave_one_out is not None:
                 variants = run_without(recipe, leave_one_out, place / "runs", build, workers, listener)
                 result = _ablated(variants, asked, place, listener)
@@ -133,6 +134,7 @@ def ablate(
                 assert grid is not None, "one of the two"
                 drawn = run_grid(recipe, grid, spread, place / "runs", build, workers, listener)
                 result = _ablated(drawn.targets, asked, place, listener)
+                _write(result)  # whatever becomes of the proposal
                 proposal = propose(drawn.weights, _by_target(result), drawn.present)
                 result = dataclasses.replace(result, mixture=proposal.as_json())
         _write(result)
@@ -171,12 +173,7 @@ def _by_target(result: Ablation) -> dict[str, list[float]]:
     for one in result.scores:
         if one["metric"] == "bits_per_byte" and one["name"] in names:
             found.setdefault(one["target"], {}).setdefault(one["seed"], []).append(one["value"])
-    if not found:
-        raise InputError(
-            "weights are proposed by bits per byte, and none were measured",
-            where="grid",
-            next="give `--text FILE`, or hold texts out",
-        )
+    assert found, "there is a text, or the grid was refused"
     return {
         target: [math.fsum(values) / len(values) for values in by_seed.values()]
         for target, by_seed in found.items()
@@ -218,3 +215,20 @@ def _check(asked: Asked, leave_one_out: Parts | None, grid: int | None) -> None:
         raise InputError(f"{asked.confidence}", where="confidence", next="set it between 0.5 and 1: 0.99")
     if leave_one_out is not None and grid is not None:
         raise InputError("both were asked for", where="grid", next="leave out `--grid` or `--leave-one-out`")
+    if grid is not None:
+        _check_grid(asked, grid)
+
+
+def _check_grid(asked: Asked, grid: int) -> None:
+    if grid + 1 < LEAST_MIXTURES:
+        raise InputError(
+            f"{plural(grid, 'mixture')} and that of the recipe are too few for a regression",
+            where="grid",
+            next=f"set `--grid` to {LEAST_MIXTURES - 1} or more; 8 for every domain is a good number",
+        )
+    if asked.held_out == "none" and not asked.text:
+        raise InputError(
+            "weights are proposed by bits per byte, and there is no text to measure them on",
+            where="grid",
+            next="give `--text FILE`, or hold texts out",
+        )

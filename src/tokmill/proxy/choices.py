@@ -47,7 +47,8 @@ def answer_items(
 def choice_nats(
     model: Decoder, items: Sequence[Item], tokenizer: Tokenizer, context_id: int | None, device: str
 ) -> list[list[float]]:
-    """Of every choice of every item, after its prompt."""
+    """Of every choice of every item, after its prompt. Where nothing stands before a choice its first token
+    costs what a guess does."""
     sequences: list[Any] = []
     firsts: list[int] = []
     for item in items:
@@ -59,5 +60,9 @@ def choice_nats(
             sequences.append(np.concatenate([given, ids]).astype(np.int64))
             firsts.append(len(sequences[-1]) - own)
     nats = token_nats(model, sequences, device)
-    each = iter(float(one[max(first - 1, 0) :].sum()) for one, first in zip(nats, firsts, strict=True))
+    guess = math.log(model.vocab_size)
+    each = iter(
+        float(one[first - 1 :].sum()) if first else float(one.sum()) + guess
+        for one, first in zip(nats, firsts, strict=True)
+    )
     return [[next(each) for _ in item.choices] for item in items]

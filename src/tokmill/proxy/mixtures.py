@@ -30,7 +30,7 @@ Array = NDArray[np.float64]
 _RIDGES = tuple(10.0**power for power in range(-6, 3))
 _SEARCHED, _AVERAGED, _DRAWN_AGAIN, _SHUFFLED = 10_000, 100, 200, 99
 _MOST_BY_CHANCE = 0.05
-_LEAST_MIXTURES = 6
+LEAST_MIXTURES = 6  # with that of the recipe
 _INTERVAL = (5, 95)
 _SMALLEST = 1e-3  # of a weight whose logarithm is taken
 
@@ -65,7 +65,8 @@ class Proposal:
                 "mixtures, more tokens, or larger models."
             )
         return (
-            found + f"The weights below should gain {expected}, in {self.sureness:.0%} of bootstraps a gain."
+            found
+            + f"The weights below should gain {expected}, in {100 * self.sureness:.4g}% of bootstraps a gain."
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -94,11 +95,11 @@ def propose(
     domains = list(present)
     x = np.array([[weights[name][domain] for domain in domains] for name in weights])
     y = np.array([math.fsum(losses[name]) / len(losses[name]) for name in weights])
-    if len(y) < _LEAST_MIXTURES:
+    if len(y) < LEAST_MIXTURES:
         raise InputError(
             f"{len(y)} mixtures are too few for a regression",
             where="grid",
-            next=f"set `--grid` to {_LEAST_MIXTURES} or more; 8 for every domain is a good number",
+            next=f"set `--grid` to {LEAST_MIXTURES - 1} or more; 8 for every domain is a good number",
         )
     draw = np.random.Generator(np.random.PCG64(0))
     region = _region(x, draw)

@@ -6,6 +6,7 @@ The same rows as the table of the command line, which `verdict_rows` makes for b
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import plural
@@ -44,7 +45,7 @@ def page_of(result: Ablation) -> str:
 
 
 def _verdict_lines(result: Ablation) -> Iterator[str]:
-    asked, confidence = result.asked, result.asked["confidence"]
+    asked, confidence = result.asked, Decimal(str(result.asked["confidence"]))
     yield "# Ablation\n"
     yield (
         f"{plural(len(result.trials), 'build')}, {plural(asked['seeds'], 'seed')} each: models of "
@@ -56,8 +57,9 @@ def _verdict_lines(result: Ablation) -> Iterator[str]:
     yield from _table(HEADINGS, list(verdict_rows(result)))
     yield (
         f"\nFewer bits per byte are better. Intervals are Student's, over seeds, with a confidence of "
-        f"{confidence:.0%}; p is corrected for {plural(len(result.differences), 'comparison')} (Holm). "
-        f"Noise: p is {1 - confidence:.2g} or more.\n"
+        f"{(100 * confidence).normalize():f}%; p is corrected for "
+        f"{plural(len(result.differences), 'comparison')} (Holm). Noise: p is "
+        f"{(1 - confidence).normalize():f} or more.\n"
     )
 
 

@@ -76,16 +76,21 @@ def find_build(path: Path, build: str | None) -> Path:
         for step, one in open_run(path).items()
         if one.manifest.kind == "build" and step.startswith("build/")
     ]
+    return path / "build" / choose_build(names, build, str(path))
+
+
+def choose_build(names: Sequence[str], build: str | None, where: str) -> str:
+    """The one that is asked for, or the only one."""
     if build is None and len(names) == 1:
-        return path / "build" / names[0]
-    if build not in names:
+        return names[0]
+    if build is None or build not in names:
         what = "has several builds" if build is None else f"has no build {build!r}"
         raise InputError(
             what if names else "has no build of tokens",
-            where=str(path),
+            where=where,
             next=f"set `--build` to one of {', '.join(names)}" if names else "add one to its recipe",
         )
-    return path / "build" / str(build)
+    return build
 
 
 def _run_around(directory: Path) -> dict[str, Artifact] | None:

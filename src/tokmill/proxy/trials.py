@@ -169,8 +169,24 @@ def _told(progress: Progress, name: str) -> Iterator[Any]:
     yield on_step
 
 
+def refuse_trials(asked: Asked) -> None:
+    """Where it is known already that no model could be trained, or judged."""
+    _experiments()
+    choose_device(asked.device)
+    _load_files(asked)
+
+
+def _load_files(asked: Asked) -> tuple[list[Texts], list[Items]]:
+    if asked.held_out == "none" and not asked.text and not asked.choices:
+        raise InputError(
+            "there is nothing to judge the models on", where="held_out", next="give `--text FILE`"
+        )
+    return [load_text(path) for path in asked.text], [load_items(path) for path in asked.choices]
+
+
 def load_judges(targets: Sequence[Target], asked: Asked) -> tuple[list[Texts], list[Items], list[str]]:
     """Texts, those held out first; items; and what there is to say of them."""
+    own, items = _load_files(asked)
     texts: list[Texts] = []
     notes: list[str] = []
     if asked.held_out != "none":
@@ -181,13 +197,8 @@ def load_judges(targets: Sequence[Target], asked: Asked) -> tuple[list[Texts], l
             notes.append(
                 f"{plural(seen, 'held-out text')} left out: in the training data of one of the builds too"
             )
-    texts += [load_text(path) for path in asked.text]
-    items = [load_items(path) for path in asked.choices]
+    texts += own
     names = [*(one.name for one in texts), *(one.name for one in items)]
-    if not names:
-        raise InputError(
-            "there is nothing to judge the models on", where="held_out", next="give `--text FILE`"
-        )
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(
             f"two of the texts are called {twice[0]!r}", where="text", next="give the file another name"

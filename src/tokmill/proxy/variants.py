@@ -7,7 +7,7 @@ as a copy of the whole run (hard links: files are replaced and never written ove
 steps that the change does not touch, are up to date. Where the recipe trains a tokenizer, variants without a
 source or a rule use the one of the whole run: what is compared is data.
 
-Rules: every item of `filters`, and `language` and `dedup` as a whole.
+All variants are read before the first run: a recipe that cannot be changed so is told at once.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ import numpy as np
 from tokmill.artifacts.manifest import MANIFEST
 from tokmill.artifacts.progress import Progress
 from tokmill.artifacts.runs import link_run, open_run
-from tokmill.errors import InputError
+from tokmill.artifacts.step import Artifact
+from tokmill.errors import InputError, RecipeError
 from tokmill.pipeline.run import run
-from tokmill.proxy.targets import Target, find_build, open_target
-from tokmill.recipe import Recipe
-from tokmill.recipe.file import load_recipe
+from tokmill.pipeline.tokens import resolved_weights
+from tokmill.proxy.omissions import without_rules, without_sources
+from tokmill.proxy.targets import Target, choose_build, find_build, open_target
+from tokmill.recipe import Mixture, Recipe
+from tokmill.recipe.file import load_recipe, read_recipe
 
 Parts = Literal["sources", "rules"]
 WHOLE = "whole"
 
-_OFF = {"language": None, "dedup": {"exact": False}}
 _PLACES = 4  # of weights: manifests have them, and people read them
 
 
@@ -54,6 +56,8 @@ def run_without(
             where=str(path),
             next="give a recipe with more" if parts == "sources" else "give one with `filters`",
         )
+    asked = {name.replace("-", " ", 1): {**one, **_fixed_tokenizer(recipe)} for name, one in changes.items()}
+    refuse_variants(path, build, asked)
     run(path, runs / WHOLE, workers=workers, progress=progress)
     fixed = _trained_tokenizer(recipe, path, runs / WHOLE)
     for name, settings in changes.items():
@@ -72,19 +76,69 @@ def run_grid(
 ) -> Drawn:
     """The recipe as it is, and with weights drawn around its own."""
     recipe = load_recipe(path)
+    domains = list(dict.fromkeys(source.domain for source in recipe.sources))
+    _refuse_one(_own_weights(recipe) or dict.fromkeys(domains, 1.0), path)
+    refuse_variants(path, build, {"with other weights": {"mixture.weights": dict.fromkeys(domains, "1")}})
     run(path, runs / WHOLE, workers=workers, progress=progress)
     present = present_weights(recipe, runs / WHOLE)
-    if len(present) < 2:
-        raise InputError(
-            "has one domain, whose weight is 1", where=str(path), next="give a recipe with several domains"
-        )
+    _refuse_one(present, path)
+    others = {domain: "0" for domain in domains if domain not in present}  # a weight for every domain
     weights = {WHOLE: present}
     for number, drawn in enumerate(draw_weights(present, count, spread), 1):
         name = f"mixture-{number:03d}"
         weights[name] = drawn
         texts = {domain: f"{weight:.{_PLACES}f}" for domain, weight in drawn.items()}
-        _run_variant(path, runs, name, {"mixture.weights": texts}, workers, progress)
+        _run_variant(path, runs, name, {"mixture.weights": {**texts, **others}}, workers, progress)
     return Drawn([_opened(runs / name, name, build) for name in weights], weights, present)
+
+
+def _refuse_one(weights: Mapping[str, float], path: Path) -> None:
+    if len(weights) < 2:
+        raise InputError(
+            "has one domain, whose weight is 1", where=str(path), next="give a recipe with several domains"
+        )
+
+
+def refuse_variants(path: Path, build: str | None, changes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Unless the recipe and each of its variants can be run, with the build that is compared."""
+    choose_build(_build_names(load_recipe(path)), build, str(path))
+    for name, settings in changes.items():
+        written = read_recipe(path, settings)
+        faults = [f"{mistake.place.removeprefix('--set ')}: {mistake.what}" for mistake in written.mistakes]
+        if not faults:
+            faults = list(_weight_faults(written.recipe))
+        if not faults and not _build_names(written.recipe, build):
+            faults = ["builds: the one that is compared has nothing left"]
+        if faults:
+            raise RecipeError(
+                f"cannot be run {name}: {'; '.join(faults)}",
+                where=str(path),
+                next="change what needs it; or make the runs yourself, and compare those: "
+                "`tokmill ablate A B`",
+            )
+
+
+def _build_names(recipe: Recipe, only: str | None = None) -> list[str]:
+    """Of tokens, as they are called in a run."""
+    stages = [f"-{stage.name}" for stage in recipe.mixture.stages] if recipe.mixture is not None else []
+    names = [build.name + stage for build in recipe.builds if not build.is_text for stage in stages or [""]]
+    return [name for name in names if only in (None, name)]
+
+
+def _weight_faults(recipe: Recipe) -> Iterator[str]:
+    mixture = recipe.mixture
+    if mixture is None:
+        return
+    places: list[tuple[str, Mixture]] = [("", mixture)]
+    places += [
+        (f"stage {stage.name}: ", mixture.of_stage(stage, stage.length or recipe.pack.length))
+        for stage in mixture.stages
+    ]
+    for place, one in places:
+        try:
+            resolved_weights(recipe, one)
+        except RecipeError as error:
+            yield f"{place}{error.where}: {error.what}"
 
 
 def _opened(directory: Path, name: str, build: str | None) -> Target:
@@ -99,70 +153,53 @@ def _run_variant(
     run(path, runs / name, set=settings, workers=workers, progress=progress)
 
 
-def without_sources(recipe: Recipe) -> Iterator[tuple[str, dict[str, Any]]]:
-    whole = recipe.model_dump(mode="json", exclude_unset=True)
-    for source in whole["sources"]:
-        left = [dict(one) for one in whole["sources"] if one is not source]
-        for one in left:
-            if one.get("fallback") == source["name"]:
-                del one["fallback"]
-        settings: dict[str, Any] = {"sources": left}
-        domains = {one.get("domain") for one in left}
-        mixture = whole.get("mixture") or {}
-        if mixture.get("weights"):
-            settings["mixture.weights"] = {
-                name: weight for name, weight in mixture["weights"].items() if name in domains
-            }
-            settings["mixture.normalize"] = True
-        if mixture.get("sources"):
-            own = {
-                domain: {name: weight for name, weight in weights.items() if name != source["name"]}
-                for domain, weights in mixture["sources"].items()
-            }
-            settings["mixture.sources"] = {domain: weights for domain, weights in own.items() if weights}
-        yield f"without-{source['name']}", settings
-
-
-def without_rules(recipe: Recipe) -> Iterator[tuple[str, dict[str, Any]]]:
-    whole = recipe.model_dump(mode="json", exclude_unset=True)
-    filters = whole.get("filters") or []
-    seen: dict[str, int] = {}
-    for at, rule in enumerate(filters):
-        name = (
-            rule if isinstance(rule, str) else rule.get("pack") or rule.get("reason") or rule.get("measure")
-        )
-        seen[str(name)] = seen.get(str(name), 0) + 1
-        label = str(name) if seen[str(name)] == 1 else f"{name}-{seen[str(name)]}"
-        yield f"without-{label}", {"filters": [one for number, one in enumerate(filters) if number != at]}
-    for section, off in _OFF.items():
-        if whole.get(section):
-            yield f"without-{section}", {section: off}
-
-
 def _trained_tokenizer(recipe: Recipe, path: Path, whole: Path) -> dict[str, Any]:
     """That of the whole run, for its variants, where the recipe trains one."""
-    tokenizer = recipe.tokenizer
-    if tokenizer is None or tokenizer.train is None:
+    if not _fixed_tokenizer(recipe):
         return {}
     artifact = open_run(whole)["tokenizer"]
     (file, *_) = [artifact.path(entry) for entry in artifact.manifest.entries("tokenizer")]
-    told = tokenizer.model_dump(mode="json", exclude_unset=True)
-    del told["train"]
-    return {"tokenizer": {**told, "path": os.path.relpath(file.absolute(), path.absolute().parent)}}
+    return _fixed_tokenizer(recipe, os.path.relpath(file.absolute(), path.absolute().parent))
+
+
+def _fixed_tokenizer(recipe: Recipe, file: str = "tokenizer.json") -> dict[str, Any]:
+    """Its section with a file instead of training."""
+    tokenizer = recipe.tokenizer
+    if tokenizer is None or tokenizer.train is None:
+        return {}
+    return {"tokenizer": {**_untrained(tokenizer.model_dump(mode="json", exclude_unset=True)), "path": file}}
+
+
+def _untrained(section: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in section.items() if key != "train"}
 
 
 def present_weights(recipe: Recipe, whole: Path) -> dict[str, float]:
-    """Of the recipe; where it has none, the shares of tokens that the domains have."""
-    if recipe.mixture is not None and recipe.mixture.weights:
-        raw = {name: float(weight) for name, weight in recipe.mixture.weights.items() if weight > 0}
-    else:
-        raw = {}
-        for entry in open_run(whole)["tokens"].manifest.entries("tokens"):
-            split, domain, _ = entry.path.split("/", 2)
-            if split == "train":
-                raw[domain] = raw.get(domain, 0.0) + entry.bytes
+    """Of the recipe; where it has none, the shares that domains have of what the whole run trains on."""
+    raw = _own_weights(recipe) or _shares_of(open_run(whole))
     total = sum(raw.values())
-    return {name: raw[name] / total for name in sorted(raw)}
+    return {name: raw[name] / total for name in sorted(raw) if raw[name] > 0}
+
+
+def _own_weights(recipe: Recipe) -> dict[str, float]:
+    weights = recipe.mixture.weights if recipe.mixture is not None else {}
+    return {name: float(weight) for name, weight in weights.items() if weight > 0}
+
+
+def _shares_of(run: Mapping[str, Artifact]) -> dict[str, float]:
+    """Tokens of a mixture, where there is one: it may repeat documents, and leave some out."""
+    raw: dict[str, float] = {}
+    if "mixture" in run:
+        mixture = run["mixture"].manifest
+        for source, facts in mixture.facts["splits"]["train"]["sources"].items():
+            domain = mixture.config["domain_of"][source]
+            raw[domain] = raw.get(domain, 0.0) + facts["tokens"]
+        return raw
+    for entry in run["tokens"].manifest.entries("tokens"):
+        split, domain, _ = entry.path.split("/", 2)
+        if split == "train":
+            raw[domain] = raw.get(domain, 0.0) + entry.bytes
+    return raw
 
 
 def draw_weights(present: Mapping[str, float], count: int, spread: float) -> Iterator[dict[str, float]]:
