@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import random
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 import tokmill
-from explored import Client, corpus
+from cleaned import prose
+from explored import Client, corpus, write_corpus
 from written import load_table
 
 TEXTS = {(source, name): text for source, own in corpus().items() for name, text in own}
@@ -59,6 +62,22 @@ def test_neighbours_are_the_cluster_and_who_was_dropped_for_it(client: Client) -
     assert client.json("neighbours", id="book-00") == {"neighbours": [], "dropped_for_it": 0}
 
 
+def test_a_neighbour_has_a_similarity_only_where_the_two_were_compared(client: Client, run: Path) -> None:
+    rows = load_table(run / "dedup/clusters.parquet").to_pylist()
+    pairs = {}
+    for row in rows:
+        own, survivor = (row["shard"], row["row"]), (row["survivor_shard"], row["survivor_row"])
+        if own != survivor:
+            pairs[frozenset(f"{shard}:{number}" for shard, number in (own, survivor))] = row["similarity"]
+    seen = 0
+    for row in rows:
+        place = f"{row['shard']}:{row['row']}"
+        for one in client.json("neighbours", place=place)["neighbours"]:
+            assert one["similarity"] == pairs.get(frozenset((place, one["place"])))
+            seen += one["similarity"] is None
+    assert seen > 0
+
+
 @pytest.mark.parametrize(("one", "other"), [("near-1", "near-4"), ("same-1", "same-2"), ("bidi", "astral")])
 def test_a_word_diff_has_all_of_both_texts(client: Client, one: str, other: str) -> None:
     told = client.json("differ", id=one, other=other)
@@ -89,3 +108,36 @@ def test_a_run_without_near_duplicates_says_so(tmp_path: Path) -> None:
         assert client.get("clusters").status == 400
         kept = client.json("neighbours", id="same-1")
         assert [one["id"] for one in kept["neighbours"]] == ["same-2"]
+
+
+def test_a_cluster_of_hundreds_has_all_of_its_sources(tmp_path: Path) -> None:
+    """The only member of the other source is the least alike but one."""
+    chance = random.Random(14)
+    base = prose(14, 30).split()
+
+    def changed(number: int, times: int) -> str:
+        words = list(base)
+        for at in chance.sample(range(len(words)), times):
+            words[at] = f"other{number}x{at}"
+        return " ".join(words)
+
+    many = [{"id": f"m{n}", "text": changed(n, 1 if n < 130 else 12)} for n in range(131)]
+    few = [{"id": "f0", "text": changed(999, 8)}]
+    for name, documents in (("many", many), ("few", few)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in documents))
+    recipe = write_corpus(
+        tmp_path,
+        sources=[
+            {"name": name, "domain": "web", "license": "MIT", "files": f"{name}.jsonl"}
+            for name in ("many", "few")
+        ],
+    )
+    tokmill.run(recipe, tmp_path / "out", workers=1, until="dedup")
+    rows = load_table(tmp_path / "out/dedup/clusters.parquet").to_pylist()
+    (number, size), *_ = Counter(row["cluster"] for row in rows).most_common()
+    members = [row for row in rows if row["cluster"] == number]
+    assert size > 101
+    assert {row["shard"].partition("/")[0] for row in members} == {"many", "few"}
+    with tokmill.explore(tmp_path / "out") as explorer:
+        told = Client(explorer).json("clusters")["clusters"][0]
+    assert (told["size"], told["sources"]) == (size, ["few", "many"])

@@ -11,6 +11,7 @@ import pytest
 
 import tokmill
 from explored import Client, write_corpus
+from tokmill.errors import TokmillError
 
 
 @pytest.fixture(scope="module")
@@ -98,3 +99,10 @@ def test_changes_are_chosen_by_kind_and_reason(comparing: Client) -> None:
 
 def test_without_another_run_it_is_told(client: Client) -> None:
     assert client.get("compare").status == 400
+
+
+def test_a_run_to_compare_that_is_none_is_told_at_the_start(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(TokmillError, match=str(tmp_path / "nowhere")):
+        tokmill.explore(run, compare=tmp_path / "nowhere")
+    with pytest.raises(TokmillError, match=str(tmp_path)):
+        tokmill.explore(run, compare=tmp_path)

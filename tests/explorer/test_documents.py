@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -287,6 +288,8 @@ def test_the_command_that_is_told_gives_the_same_documents(client: Client, run: 
         [("f", "digit_share:..0.05"), ("f", "lang:null"), ("sort", "-digit_share")],
         [("f", "doc_id:%27%20OR%201%3D1%20--")],
         [("f", "measured.chars:500..900"), ("f", "license:MIT"), ("sort", "bytes")],
+        [("f", "chars:..inf"), ("f", "words:-inf..60")],
+        [("f", "!chars:inf,-inf"), ("f", "digit_share:..1e300")],
     ],
 )
 def test_the_sql_that_is_told_finds_the_same_in_a_duckdb_of_its_own(
@@ -299,6 +302,25 @@ def test_the_sql_that_is_told_finds_the_same_in_a_duckdb_of_its_own(
     assert len(rows) == told["total"]
     assert [row[0] for row in rows] == told["places"]
     assert [list(row[1:]) for row in rows] == told["rows"]
+
+
+def test_the_sql_of_a_run_that_was_named_by_a_way_around_finds_the_same(
+    run: Path, rows: list[Row], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(run.parent)
+    with tokmill.explore(Path("..") / run.parent.name / run.name) as explorer:
+        told = Client(explorer).json("documents", f="verdict:dropped", limit=500)
+    with duckdb.connect(":memory:") as connection:
+        found = [row[0] for row in connection.execute(told["sql"]).fetchall()]
+    assert found == told["places"] == [row["place"] for row in rows if row["verdict"] == "dropped"]
+
+
+def test_sql_is_not_told_of_a_directory_whose_name_it_could_not_hold(run: Path, tmp_path: Path) -> None:
+    """A pattern in a name, or what DuckDB takes for the separator of a path."""
+    for name in ("a*b", "a\\b"):
+        shutil.copytree(run, tmp_path / name)
+        with tokmill.explore(tmp_path / name) as explorer:
+            assert Client(explorer).json("documents", limit=1)["sql"] is None
 
 
 def test_sql_is_not_told_where_it_would_not_find_the_same(client: Client) -> None:

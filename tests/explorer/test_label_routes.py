@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 import tokmill
-from explored import HOSTILE, Client
+from explored import HOSTILE, Client, write_corpus
 from explorer.browsed import Counted
 from explorer.test_labels import plain
 
@@ -147,6 +148,143 @@ def test_precision_is_counted_among_the_labelled_that_the_rule_drops(
     assert told["precision"] == pytest.approx(dropped.count("bad") / len(dropped))
     assert told["low"] < told["precision"] < told["high"]
     assert told["random"]["labelled"] == 0
+
+
+def test_a_label_of_any_source_is_read_replaced_and_taken_back(desk: Client, labels: Path) -> None:
+    """A file of other hands need not name sources."""
+    labels.write_text('{"id": "short", "label": "good"}\n{"id": "web-099", "label": "bad"}\n')
+    for asked in ({"id": "short", "source": "web"}, {"id": "short"}):
+        (told,) = desk.json("labels", **asked)["labels"]
+        assert (told["id"], told["label"]) == ("short", "good")
+    drawn = desk.json("label_sample", kind="random", count=500)["documents"]
+    assert "short" not in {one["id"] for one in drawn}
+    saved = desk.post("labels", {"id": "short", "source": "web", "label": "bad"})
+    assert saved.json["saved"] == 2
+    lines = [json.loads(line) for line in labels.read_text().splitlines()]
+    assert sorted((one["doc_id"], one["label"]) for one in lines) == [("short", "bad"), ("web-099", "bad")]
+    told = desk.json("precision", rule="words.min")
+    assert (told["labelled"], told["precision"]) == (2, 1.0)
+    assert desk.post("labels", {"id": "web-099", "source": "web", "label": None}).json["saved"] == 1
+    assert plain(labels) == {"short": "bad"}
+
+
+def test_precision_counts_a_document_once_whatever_its_labels(desk: Client, labels: Path) -> None:
+    """What is said of a source's document holds; one of any source is of each that has such an id."""
+    labels.write_text(
+        '{"id": "short", "source": "web", "label": "bad"}\n{"id": "short", "label": "good"}\n'
+        '{"id": "twice", "label": "good"}\n'
+    )
+    told = desk.json("precision", rule="words.min")
+    assert (told["labelled"], told["right"]) == (1, 1)
+    everyone = desk.json("documents", f="doc_id:twice")["places"]
+    assert {place.partition("/")[0] for place in everyone} == {"web", "books"}
+    for place in everyone:
+        (one,) = desk.json("labels", place=place)["labels"]
+        assert one["label"] == "good"
+
+
+LONG = " ".join(f"Sentence number {n} speaks of a mill by the river." for n in range(12))
+
+
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A source with ids that two documents have: other texts, and the same one."""
+    directory = tmp_path_factory.mktemp("twins")
+    documents = [
+        ("dup", "one short text"),
+        ("dup", LONG),
+        ("same", LONG + " Again."),
+        ("same", LONG + " Again."),
+    ]
+    documents += [("own", LONG + " Alone.")]
+    (directory / "web.jsonl").write_text(
+        "".join(json.dumps({"id": name, "text": text}) + "\n" for name, text in documents)
+    )
+    recipe = write_corpus(directory)
+    (directory / "web.jsonl").write_text(
+        "".join(json.dumps({"id": name, "text": text}) + "\n" for name, text in documents)
+    )
+    return tokmill.run(recipe, directory / "out", workers=1, until="clean").out
+
+
+def test_a_label_that_two_documents_would_have_is_refused_and_nothing_is_lost(
+    twins: Path, labels: Path
+) -> None:
+    """A recipe learns by source and id: it would take a label of the one for the other's too."""
+    with tokmill.explore(twins, labels=labels) as explorer:
+        client = Client(explorer)
+        short, long = client.json("documents", [("f", "doc_id:dup"), ("f", "source:web")])["places"]
+        assert [one["place"] for one in client.json("document", place=short)["others"]] == [long]
+        assert [one["place"] for one in client.json("document", place=long)["others"]] == [short]
+        for place in (short, long):
+            told = client.post("labels", {"place": place, "label": "good"})
+            assert told.status == 400
+            assert "two documents of web" in told.json["error"]["what"]
+        assert not labels.exists()
+        # of the same text a label is true of both
+        first, second = client.json("documents", f="doc_id:same")["places"]
+        assert client.post("labels", {"place": first, "label": "good"}).json["saved"] == 1
+        assert [one["label"] for one in client.json("labels", place=second)["labels"]] == ["good"]
+        assert client.post("labels", {"place": second, "label": None}).json["saved"] == 0
+
+
+def test_a_label_of_one_of_two_documents_is_that_of_the_text_it_was_given_to(
+    twins: Path, labels: Path
+) -> None:
+    digest = hashlib.sha256(b"one short text").hexdigest()
+    given = {"doc_id": "dup", "source": "web", "label": "bad"}
+    with tokmill.explore(twins, labels=labels) as explorer:
+        client = Client(explorer)
+        short, long = client.json("documents", [("f", "doc_id:dup"), ("f", "source:web")])["places"]
+        for text, labelled in ((digest, 1), (hashlib.sha256(LONG.encode()).hexdigest(), 0), (None, 0)):
+            labels.write_text(json.dumps({**given, "text_sha256": text}) + "\n")
+            assert client.json("precision", rule="words.min")["labelled"] == labelled, text
+        labels.write_text(json.dumps({**given, "text_sha256": digest}) + "\n")
+        assert [one["label"] for one in client.json("labels", place=short)["labels"]] == ["bad"]
+        assert client.json("labels", place=long)["labels"] == []
+        assert client.post("labels", {"place": long, "label": None}).status == 400
+        assert plain(labels) == {"dup": "bad"}
+        assert client.post("labels", {"place": short, "label": None}).json["saved"] == 0
+
+
+def test_what_was_drawn_for_one_rule_is_no_random_sample_of_another(
+    desk: Client, labels: Path, counted: Counted
+) -> None:
+    drawn = desk.json("label_sample", kind="random", rule="words.min", count=100)
+    assert drawn["sample"] == "random:words.min"
+    for one in drawn["documents"]:
+        desk.post("labels", {"place": one["place"], "label": "bad", "sample": drawn["sample"]})
+    measured = {(one["source"], one["id"]): one["measures"] for one in counted.documents}
+    short = [one for one in drawn["documents"] if measured[one["source"], one["id"]]["chars"] < 10]
+    told = {rule: desk.json("precision", rule=rule) for rule in ("words.min", "chars.min")}
+    assert told["words.min"]["random"]["labelled"] == told["words.min"]["labelled"] == len(drawn["documents"])
+    assert told["chars.min"]["labelled"] == len(short) > 0
+    assert told["chars.min"]["random"]["labelled"] == 0
+    # of all documents, as files that were written before have it
+    others = desk.json("label_sample", kind="random", count=100)
+    assert others["sample"] == "random"
+    lines = [json.loads(line) for line in labels.read_text().splitlines()]
+    assert {one["sample"] for one in lines} == {"random:words.min"}
+    labels.write_text("".join(json.dumps({**one, "sample": "random"}) + "\n" for one in lines))
+    assert desk.json("precision", rule="chars.min")["random"]["labelled"] == len(short)
+
+
+@pytest.mark.parametrize(
+    ("sample", "stored"),
+    [
+        ("random", "random"),
+        ("random:words.min", "random:words.min"),
+        ("random:nothing.min", None),
+        ("border", "border"),
+        ("border:words.min", None),
+        ("\u202e", None),
+    ],
+)
+def test_only_a_sample_that_there_is_is_stored(
+    desk: Client, labels: Path, sample: str, stored: str | None
+) -> None:
+    desk.post("labels", {"id": "web-001", "label": "good", "sample": sample})
+    assert json.loads(labels.read_text())["sample"] == stored
 
 
 def test_a_recipe_learns_from_the_file_as_it_was_saved(

@@ -5,8 +5,11 @@ from __future__ import annotations
 import urllib.parse
 from pathlib import Path
 
+import pytest
+
 import tokmill
 from explored import Client, corpus, write_corpus
+from explorer.browsed import open_explored
 from tokmill.reports.facts import gather_facts
 
 
@@ -20,6 +23,51 @@ def test_a_ribbon_shows_exactly_its_documents(client: Client) -> None:
     for ribbon in told["ribbons"]:
         found = client.json("documents", [*filters(ribbon["filter"]), ("limit", 1)])
         assert found["total"] == ribbon["documents"], ribbon
+
+
+@pytest.fixture(scope="module")
+def unnamed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A source and a reason that are called as what is missing is."""
+    directory = tmp_path_factory.mktemp("unnamed")
+    recipe = write_corpus(
+        directory,
+        sources=[
+            {"name": "null", "domain": "web", "license": "MIT", "files": "web.jsonl"},
+            {"name": "books", "domain": "prose", "license": "MIT", "files": "books.jsonl"},
+        ],
+        filters=[{"measure": "words", "min": 50, "reason": "null"}],
+    )
+    return tokmill.run(recipe, directory / "out", workers=1, until="clean").out
+
+
+def test_a_ribbon_of_a_source_called_null_shows_its_documents(unnamed: Path) -> None:
+    with tokmill.explore(unnamed) as explorer:
+        client = Client(explorer)
+        ribbons = client.json("overview")["ribbons"]
+        for ribbon in ribbons:
+            found = client.json("documents", [*filters(ribbon["filter"]), ("limit", 1)])
+            assert found["total"] == ribbon["documents"], ribbon
+    assert sum(one["documents"] for one in ribbons if one["from"] == "source null") == len(corpus()["web"])
+
+
+def test_links_of_the_page_to_a_source_called_null_show_its_documents(unnamed: Path) -> None:
+    number = len(corpus()["web"])
+    with open_explored(unnamed) as opened:
+        for view, selector in (
+            ("", "td a[href^='#/documents']"),
+            ("document?id=web-001", ".facts a"),
+        ):
+            opened.go(view)
+            opened.press(lambda one=selector: opened.page.run(f"document.querySelector({one!r}).click()"))
+            assert opened.text("main h1") == f"{number} documents"
+            assert opened.text(".chip") == "source null×"
+        opened.go("documents")
+        opened.press(lambda: opened.page.run("document.querySelector('td button.value').click()"))
+        assert opened.text("main h1") == f"{number} documents"
+        opened.go("threshold?rule=words.min&source=null")
+        assert opened.page.run("document.querySelectorAll('figure svg rect').length") > 0
+        assert opened.texts(".fault") == []
+        assert opened.page.complaints == []
 
 
 def test_what_flows_into_a_node_and_out_of_it_is_what_it_has(client: Client) -> None:

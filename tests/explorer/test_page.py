@@ -285,6 +285,31 @@ def test_precision_of_a_rule_is_that_of_the_labelled_documents_it_drops(
     cells = explored.page.run(f"[...{row}.cells].map((one) => one.textContent)")
     assert cells[2] == str(len(short) - 1)
     assert cells[3] == f"{100 * (len(short) - 1) / len(short):.1f} %"
+    assert cells[5:7] == ["0", "0"]
+
+
+def test_what_was_drawn_at_random_has_figures_of_its_own(
+    explored: Explored, counted: Counted, made: Path
+) -> None:
+    path = made.parent / "labels.jsonl"
+    path.unlink(missing_ok=True)
+    short = [one for one in counted.documents if one["measures"]["chars"] < 10]
+    explored.go("labels?kind=random&rule=chars.min")
+    page = explored.page
+    shown = page.run("document.querySelector('.card').dataset.id")
+    page.press("b")
+    page.wait(f"document.querySelector('.card').dataset.id !== {json.dumps(shown)}")
+    (line,) = path.read_text().splitlines()
+    assert json.loads(line)["sample"] == "random:chars.min"
+    other = next(one for one in short if one["id"] != shown)
+    with path.open("a") as file:
+        file.write(json.dumps({"doc_id": other["id"], "source": other["source"], "label": "good"}) + "\n")
+    explored.go("labels")
+    row = "document.querySelector('tr[data-rule=\"chars.min\"]')"
+    page.wait(f"{row} && {row}.cells[1].textContent === '2'")
+    cells = page.run(f"[...{row}.cells].map((one) => one.textContent)")
+    assert (cells[1:4], cells[5:8]) == (["2", "1", "50.0 %"], ["1", "1", "100.0 %"])
+    path.unlink()
 
 
 def test_help_lists_the_keys_and_the_theme_is_remembered(explored: Explored) -> None:

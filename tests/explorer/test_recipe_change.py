@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -114,7 +115,7 @@ def test_a_rule_of_two_lists_changes_in_both_or_in_that_of_one_source(writing: C
         ),
         (
             "gopher-repetition.max_top_3gram_share",
-            "  - {pack: gopher-repetition, set: {max_top_2gram_share: 0.3, max_top_3gram_share: 30}}",
+            "  - {pack: gopher-repetition, set: {max_top_3gram_share: 30, max_top_2gram_share: 0.3}}",
         ),
     ],
 )
@@ -135,6 +136,63 @@ def test_a_pack_in_block_style_gets_a_line_of_its_own(writing: Client, recipe: P
     domain = tokmill.load_recipe(recipe).domains["prose"]
     assert domain.filters is not None
     assert domain.filters[1].set == {"min_words": 30}
+
+
+@pytest.mark.parametrize(
+    ("item", "after"),
+    [
+        (
+            "{pack: gopher-quality, set: {max_words: 1000,}}",
+            "{pack: gopher-quality, set: {min_words: 60, max_words: 1000,}}",
+        ),
+        (
+            "{pack: gopher-quality, set: {\n      max_words: 1000  # many\n    }}",
+            "{pack: gopher-quality, set: {min_words: 60,\n      max_words: 1000  # many\n    }}",
+        ),
+        (
+            "{pack: gopher-quality, set: {  # none yet\n    }}",
+            "{pack: gopher-quality, set: {min_words: 60  # none yet\n    }}",
+        ),
+        ("{pack: gopher-quality, set: {}}", "{pack: gopher-quality, set: {min_words: 60}}"),
+        ("{pack: gopher-quality,}", "{set: {min_words: 60}, pack: gopher-quality,}"),
+        (
+            "{pack: gopher-quality, set: &most {max_words: 1000}}",
+            "{pack: gopher-quality, set: &most {min_words: 60, max_words: 1000}}",
+        ),
+    ],
+)
+def test_a_mapping_in_braces_gets_another_entry_however_it_is_written(
+    writing: Client, recipe: Path, item: str, after: str
+) -> None:
+    before = COMMENTED.replace("  - gopher-quality\n", f"  - {item}\n")
+    recipe.write_text(before)
+    confirm(writing, "gopher-quality.min_words", 60, "web")
+    assert recipe.read_text() == before.replace(item, after)
+    loaded = tokmill.load_recipe(recipe).filters
+    assert [one.set["min_words"] for one in loaded if one.pack == "gopher-quality"] == [60]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "dedup: {near: {threshold: 0.7}}",
+        "dedup: {near: {threshold: 0.7}}\n",
+        "dedup:\n  near:\n    ngram: 4",
+        "dedup: {near: {threshold: 0.7}}\r\n# the end",
+    ],
+)
+def test_the_change_is_shown_as_diff_shows_it(
+    writing: Client, recipe: Path, tmp_path: Path, end: str
+) -> None:
+    """A file need not end with a newline."""
+    recipe.write_text(COMMENTED + end)
+    (tmp_path / "before").write_text(COMMENTED + end)
+    shown = confirm(writing, "dedup.near.threshold", 0.85)
+    told = subprocess.run(
+        ["diff", "-u", str(tmp_path / "before"), str(recipe)], capture_output=True, check=False
+    )
+    assert told.returncode == 1
+    assert shown.split("\n")[2:] == told.stdout.decode().split("\n")[2:]
 
 
 def test_what_was_not_shown_is_not_written(writing: Client, recipe: Path) -> None:

@@ -61,11 +61,14 @@ def test_names_of_loopback_are_ours_whatever_the_port_of_a_tunnel(client: Client
 
 
 @pytest.mark.parametrize(
-    "origin", ["https://evil.example", "null", "http://127.0.0.1:1", "http://localhost:{}", "file://", "x"]
+    "origin",
+    ["https://evil.example", "null", "http://127.0.0.1:1", "http://localhost:{}", "file://", "x", "http://["],
 )
 def test_a_foreign_origin_is_refused(client: Client, origin: str) -> None:
     headers = {**bearer(client), "Origin": origin.format(client.port)}
-    assert client.ask("/api/run", headers).status == 403
+    answer = client.ask("/api/run", headers)
+    assert answer.status == 403
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
 def test_our_own_origin_is_answered_and_a_request_across_sites_is_not(client: Client) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tokmill
-from explored import Client, mill_corpus
+from explored import Client, mill_corpus, write_corpus
+from explorer.browsed import open_explored
 from made_fasttext import write_model
+from tokmill.errors import InputError
 from tokmill.explorer.judging import stable_order
 from written import Json, load_table
 
@@ -143,6 +146,21 @@ def test_a_histogram_of_a_filter_is_of_those_documents(client: Client) -> None:
     }
 
 
+def test_documents_without_the_measure_are_those_of_the_filter(client: Client, run: Path) -> None:
+    number, documents, counted = 0, 0, 0
+    for source in ("web", "books"):
+        for path in sorted((run / f"ingest/{source}").glob("documents-*.parquet")):
+            if source == "books":
+                documents += len(load_table(path))
+                counted += sum(
+                    len(load_table(own)) for own in run.glob(f"tokens/*/*/lengths-{number:05d}.parquet")
+                )
+            number += 1
+    told = client.json("histogram", [("f", "source:books"), ("measure", "tokens")])
+    assert (told["documents"], told["without"]) == (counted, documents - counted)
+    assert documents > counted > 0
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -224,3 +242,133 @@ def test_a_rule_on_percentiles_is_moved_as_whatif_moves_it(
     assert ("dedup.near.threshold", "dedup", 0.7) in rules
     spread = client.json("histogram", measure="score.edu.percentile")
     assert {one["value"] for one in spread["thresholds"]} == {20}
+
+
+LENGTHS = (25, 30, 33, 36, 38, 40, 42, 44, 46, 52, 60, 90)
+ONE_WORD = "Lone.\n"  # a line that c4 takes out
+
+
+@pytest.fixture(scope="module")
+def twofold(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, Path]]:
+    """Two rules of one name in a source, of the text before and after line edits; in another one of them."""
+    directory = tmp_path_factory.mktemp("twofold")
+    words = ["river", "mill", "stone", "water", "bread", "cloud", "green", "small", "house", "bird", "road"]
+    for source, lines in (("edited", 4), ("whole", 0)):
+        documents = []
+        for number, length in enumerate(LENGTHS):
+            chosen = [words[(number + at * (number + 2)) % len(words)] for at in range(length - lines)]
+            sentences = [" ".join(chosen[at : at + 8]).capitalize() + "." for at in range(0, len(chosen), 8)]
+            text = ONE_WORD * lines + " ".join(sentences)
+            documents.append({"id": f"{source}-{number}", "text": text})
+        (directory / f"{source}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in documents))
+    few = {"measure": "words", "min": 40, "reason": "few"}
+    recipe = write_corpus(
+        directory,
+        sources=[
+            {"name": "edited", "domain": "web", "license": "MIT", "files": "edited.jsonl"},
+            {
+                "name": "whole",
+                "domain": "web",
+                "license": "MIT",
+                "files": "whole.jsonl",
+                "clean": {"filters": [few]},
+            },
+        ],
+        filters=[few, "c4", {"measure": "words", "min": 50, "reason": "few_left"}],
+    )
+    tokmill.run(recipe, directory / "out", until="clean", workers=1)
+    with tokmill.explore(directory / "out", labels=directory / "labels.jsonl") as explorer:
+        yield Client(explorer), directory / "out"
+
+
+def measures_of(run: Path, source: str) -> dict[str, Json]:
+    """By id."""
+    (documents,) = (run / f"ingest/{source}").glob("documents-*.parquet")
+    (measures,) = (run / f"clean/{source}").glob("measures-*.parquet")
+    ids = [one["doc_id"] for one in load_table(documents).to_pylist()]
+    return dict(zip(ids, load_table(measures).to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize("value", [0, 30, 41, 45, 47, 50, 55, 75, 100])
+def test_rules_of_one_name_move_together_as_whatif_moves_them(
+    twofold: tuple[Client, Path], value: float
+) -> None:
+    client, run = twofold
+    told = client.json("threshold", rule="words.min", value=value)
+    expected = tokmill.whatif(run, {"words.min": value}).as_json()
+    assert (told["now"]["kept"], told["then"]["kept"]) == (expected["kept"]["now"], expected["kept"]["then"])
+    moved = changes(expected)
+    for one in told["changed"]:
+        assert one["gained"] == moved.get((one["source"], "kept"), 0)
+        assert one["lost"] == moved.get((one["source"], "dropped"), 0)
+    only = client.json("threshold", rule="words.min", value=value, source="edited")
+    own = measures_of(run, "edited")
+    at_issue = {
+        name: min(one["words"], one["after.words"])
+        for name, one in own.items()
+        if one["after.sentences"] >= 5
+    }
+    border = only["border"]
+    assert {one["id"]: one["value"] for side in border.values() for one in side} == {
+        name: least
+        for side in (
+            sorted((pair for pair in at_issue.items() if pair[1] >= value), key=lambda pair: pair[1])[:10],
+            sorted((pair for pair in at_issue.items() if pair[1] < value), key=lambda pair: -pair[1])[:10],
+        )
+        for name, least in side
+    }
+
+
+def test_a_bound_has_the_names_that_whatif_knows_and_no_others(twofold: tuple[Client, Path]) -> None:
+    client, run = twofold
+    names = {"words", "sentences", "chars", "digit_share", "mean_word_chars", "nothing", "language_score"}
+    names |= {f"after.{name}" for name in names} | {f"measured.{name}" for name in names}
+    for source in ("edited", "whole"):
+        names |= set(next(iter(measures_of(run, source).values())))
+    for name in sorted(f"{own}.{bound}" for own in names for bound in ("min", "max")):
+        for value in (0, 1, 6, 45):
+            answer = client.get("threshold", rule=name, value=value)
+            try:
+                kept = tokmill.whatif(run, {name: value}).as_json()["kept"]
+            except InputError:
+                assert answer.status == 400, name
+            else:
+                assert answer.status == 200, (name, answer.body)
+                assert (answer.json["now"]["kept"], answer.json["then"]["kept"]) == (
+                    kept["now"],
+                    kept["then"],
+                ), (name, value)
+
+
+def test_a_sample_and_the_precision_of_rules_of_one_name_are_of_all_that_they_drop(
+    twofold: tuple[Client, Path],
+) -> None:
+    client, run = twofold
+    drawn = client.json("label_sample", kind="random", rule="words.min", count=100)["documents"]
+    wanted = {
+        name
+        for name, one in measures_of(run, "edited").items()
+        if one["words"] < 40 or one["after.words"] < 50
+    }
+    assert {one["id"] for one in drawn if one["source"] == "edited"} == wanted
+    assert {one["id"] for one in drawn if one["source"] == "whole"} == {
+        name for name, one in measures_of(run, "whole").items() if one["words"] < 40
+    }
+    for one in drawn:
+        client.post("labels", {"place": one["place"], "label": "bad"})
+    assert client.json("precision", rule="words.min")["labelled"] == len(drawn) > len(wanted)
+
+
+def test_the_page_says_that_rules_of_one_name_move_together(twofold: tuple[Client, Path]) -> None:
+    _, run = twofold
+    with open_explored(run) as opened:
+        opened.go("threshold?rule=words.min&source=edited&value=40")
+        assert any("share this name, at 40 and 50" in said for said in opened.texts(".says"))
+        kept = tokmill.whatif(run, {"sources.edited.words.min": 40}).as_json()["kept"]
+        assert opened.texts(".numbers b")[:2] == [str(kept["now"]), str(kept["then"])]
+        assert kept["now"] < kept["then"]
+        assert not opened.page.run("document.querySelector('button.main').disabled")
+        opened.go("threshold?rule=words.min&source=whole")
+        assert not any("share this name" in said for said in opened.texts(".says"))
+        assert opened.page.run("document.querySelector('button.main').disabled")
+        assert opened.page.complaints == []

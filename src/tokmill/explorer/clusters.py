@@ -28,6 +28,18 @@ DIFF_CHARS = 40_000  # of a text that is compared word by word
 _COLUMNS = ["cluster", "cluster_size", "shard", "row", "kept", "survivor_shard", "survivor_row", "similarity"]
 
 
+class _Sourced(LargeCluster):
+    """With the sources of all members, those that are not told too."""
+
+    def __init__(self, number: int, size: int, most: int) -> None:
+        super().__init__(number, size, most)
+        self.sources: set[str] = set()
+
+    def add(self, row: Json) -> None:
+        self.sources.add(row["shard"].rpartition("/")[0])
+        super().add(row)
+
+
 class Clusters:
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -52,7 +64,7 @@ class Clusters:
                     "kept": members[number].kept,
                     "kept_id": named.doc_id,
                     "kept_place": named.name,
-                    "sources": sorted({row["shard"].rpartition("/")[0] for row in rows}),
+                    "sources": sorted(members[number].sources),
                 }
             )
         return {"total": len(numbers), "clusters": told}
@@ -116,8 +128,8 @@ class Clusters:
             )
         return dedup
 
-    def _members(self, numbers: list[int], most: int) -> dict[int, LargeCluster]:
-        found = {number: LargeCluster(number, 0, most) for number in numbers}
+    def _members(self, numbers: list[int], most: int) -> dict[int, _Sourced]:
+        found = {number: _Sourced(number, 0, most) for number in numbers}
         wanted = pa.array(numbers, pa.int64())
         for batch in read_clusters(self._dedup(), _COLUMNS):
             for row in batch.filter(pc.is_in(batch.column("cluster"), wanted)).to_pylist():
@@ -144,7 +156,7 @@ class Neighbours:
     def of(self, named: Named) -> Json:
         """Each once: whom it was dropped for, its cluster, then whoever was dropped for it."""
         site = self._site
-        own = site.position(named.place)
+        own, here = site.position(named.place), (named.place.shard.name, named.place.row)
         told: dict[int, Json] = {}
         survivor = self._value("survivor", own)
         if survivor is not None:
@@ -154,7 +166,10 @@ class Neighbours:
             for row in self._clusters.members_with(cluster, MAX_NEIGHBOURS):
                 position = site.columns.position_of(row["shard"], row["row"])
                 if position != own:
-                    told.setdefault(position, self._entry(position, "near_dup", row["similarity"]))
+                    # that of a pair: the row has it with the survivor that the member was dropped for
+                    is_survivor = (row["survivor_shard"], row["survivor_row"]) == here
+                    similarity = row["similarity"] if is_survivor else None
+                    told.setdefault(position, self._entry(position, "near_dup", similarity))
         gone, total = self._dropped_for(own)
         for position in gone:
             reason = self._value("reason", position)

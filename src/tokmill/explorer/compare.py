@@ -6,7 +6,6 @@ before, now ─ tokmill.audit.diff ─> came, went, moved, changed, each with it
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import Json
 from tokmill.audit.diff import Changed, diff_documents
-from tokmill.audit.places import Place, RunPlaces, open_places
+from tokmill.audit.places import Place, RunPlaces
 from tokmill.errors import InputError
 from tokmill.explorer.query import bounded
 from tokmill.explorer.site import Site, place_name
@@ -83,7 +82,8 @@ class Comparison:
                         )
                     )
 
-                other = open_places(Path(str(self._site.compare)))
+                other = self._site.other
+                assert other is not None, "who asks was told"
                 same = diff_documents(other, self._site.run, notice).same
                 groups.sort(key=lambda one: (CHANGES.index(one.change), one.why))
                 self._found = other, groups, same

@@ -30,10 +30,10 @@ DIFFED_CHARS = 1_000_000  # of a text whose edits are marked
 SHOWN_TOKENS = 20_000
 
 
-def describe_document(site: Site, found: list[Named]) -> Json:
-    """The first of those that were found; the others are named."""
-    named = found[0]
+def describe_document(site: Site, named: Named) -> Json:
+    """The others that have its id are named, in all sources."""
     with site.lock:
+        same = [Named(place, named.doc_id) for place in site.run.find(named.doc_id)]
         history = whole_history(site.run, named.place, named.doc_id)
         received = as_received(site, named.place)
         trained = as_trained(site, named.place, history)
@@ -42,7 +42,7 @@ def describe_document(site: Site, found: list[Named]) -> Json:
     sent, notes = _texts(received, trained)
     return {
         **named.as_json(),
-        "others": [other.as_json() for other in found[1:]],
+        "others": [other.as_json() for other in same if other.place != named.place],
         "columns": _columns(site, named.place),
         "outcome": history.outcome,
         **sent,

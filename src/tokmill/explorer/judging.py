@@ -3,16 +3,18 @@
     clean    measures, marks, ledgers             rules of the sources
     scores   percentiles, marks                   rules on percentiles, of who was cleaned
       ─ judged once ─> a byte for each document
-    rule ─ values of who breaks no other rule, in order, by source ─> Side
+    name of a rule ─ values of who breaks no other rule, in order, by source ─> Side
 
 Who breaks another rule stays out wherever this one is put, so the answer is that of `tokmill whatif`: about
-one step alone.
+one step alone. A source may have several rules of one name, of the text before and after line edits: they
+move together, and the value of a document is the one that is the first to break its rule.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple
 
@@ -21,36 +23,48 @@ from numpy.typing import NDArray
 
 from tokmill.audit.bounds import claimed_otherwise, judged_marks, rules_of
 from tokmill.audit.opened import ShardTables
-from tokmill.clean.rules import BOUNDS, Rule, columns_of
+from tokmill.clean.language import LANGUAGE_SCORE
+from tokmill.clean.rules import AFTER, BOUNDS, HOOK, Rule, columns_of
 from tokmill.explorer.columns import THREADS
 from tokmill.explorer.site import Site
 from tokmill.stages.ranking import RankOptions
 
-# what a document is to the rules of its source: the number of the only rule that it breaks, or one of these
+# what a document is to the rules of its source: the number of the only name whose rules it breaks, or one of
+# these
 _NONE, _OUT = np.uint8(254), np.uint8(255)
 MAX_RULES = 254
 _JUDGED_AT_ONCE = 100  # shards
 
 
 class Side(NamedTuple):
-    """The documents of one source that only this rule decides about, in the order of their values."""
+    """The documents of one source that only rules of this name decide about, in the order of their values."""
 
-    rule: Rule
+    rules: list[Rule]
     values: NDArray[Any]
     positions: NDArray[np.uint32]
+    kept_before: NDArray[np.uint32]  # of each place in that order: how many before it are kept now
+
+    @property
+    def bound(self) -> str:
+        return self.rules[0].bound
 
     def place(self, threshold: float) -> int:
         """Of a `min`, how many are below it; of a `max`, how many are not above it."""
-        side: Literal["left", "right"] = "left" if self.rule.bound == "min" else "right"
+        side: Literal["left", "right"] = "left" if self.bound == "min" else "right"
         return int(np.searchsorted(self.values, threshold, side=side))
 
-    def kept(self, threshold: float) -> int:
+    def moved(self, threshold: float) -> tuple[int, int]:
+        """How many would come back, and how many would leave."""
         at = self.place(threshold)
-        return len(self.values) - at if self.rule.bound == "min" else at
+        below, kept_below = at, int(self.kept_before[at])
+        above, kept_above = len(self.values) - at, int(self.kept_before[-1]) - kept_below
+        if self.bound == "min":
+            return above - kept_above, kept_below
+        return below - kept_below, kept_above
 
     @property
     def nbytes(self) -> int:
-        return int(self.values.nbytes + self.positions.nbytes)
+        return int(self.values.nbytes + self.positions.nbytes + self.kept_before.nbytes)
 
 
 class Judging:
@@ -69,23 +83,21 @@ class Judging:
         """Of the column that the explorer has."""
         return self._site.columns.measured_name(rule.column)
 
-    def find(self, name: str) -> dict[str, Rule]:
-        """By source that has the rule. `words.max` of a measure without such a rule: all keep to it."""
+    def find(self, name: str) -> dict[str, list[Rule]]:
+        """By source that has such rules. `words.max` of a measure without one: all keep to it."""
         found = {source: self._find(source, own, name) for source, own in self.rules.items()}
-        return {source: rule for source, rule in found.items() if rule is not None}
+        return {source: rules for source, rules in found.items() if rules}
 
-    def _find(self, source: str, rules: list[Rule], name: str) -> Rule | None:
-        for rule in rules:
-            if rule.name == name:
-                return rule
-        measure, _, bound = name.rpartition(".")
-        column = measure.removeprefix("measured.")
-        if bound not in BOUNDS or column not in self._measured(source):
-            return None
-        return Rule(name, column, bound, -np.inf if bound == "min" else np.inf, name)
+    def _find(self, source: str, rules: list[Rule], name: str) -> list[Rule]:
+        known = [rule for rule in rules if rule.name == name]
+        label, _, bound = name.rpartition(".")
+        column = self._measured(source).get(label)
+        if known or column is None or bound not in BOUNDS:
+            return known
+        return [Rule(name, column, bound, -np.inf if bound == "min" else np.inf, name)]
 
-    def _measured(self, source: str) -> list[str]:
-        return self._site.columns.measured_of(source)
+    def _measured(self, source: str) -> dict[str, str]:
+        return labels_of(self._site.columns.measured_of(source))
 
     @property
     def kept(self) -> int:
@@ -93,22 +105,30 @@ class Judging:
         self._judged()
         return sum(self._kept.values())
 
-    def side(self, source: str, rule: Rule) -> Side:
+    def side(self, source: str, rules: list[Rule]) -> Side:
+        """Of rules of one name."""
         columns, only = self._site.columns, self._judged()
         numbers = [at for at, shard in enumerate(columns.shards) if shard.source == source]
         if not numbers:
-            return Side(rule, np.zeros(0), np.zeros(0, np.uint32))
+            return Side(rules, np.zeros(0), np.zeros(0, np.uint32), np.zeros(1, np.uint32))
         first, stop = int(columns.starts[numbers[0]]), int(columns.starts[numbers[-1] + 1])
-        whole = columns.whole(self.column_name(rule)).values
-        values = np.asarray(whole.slice(first, stop - first).fill_null(0))
         own = only[first:stop]
-        rules = self.rules[source]
-        is_decided = own == _NONE
-        if rule in rules:
-            is_decided = is_decided | (own == np.uint8(rules.index(rule)))
-        chosen = np.flatnonzero(is_decided)
-        chosen = chosen[stable_order(values[chosen])]
-        return Side(rule, values[chosen], (chosen + first).astype(np.uint32))
+        number = _numbers(self.rules[source]).get(rules[0].name, _NONE)
+        chosen = np.flatnonzero((own == _NONE) | (own == number))
+        values = self._values_of(rules, first, stop)[chosen]
+        order = stable_order(values)
+        chosen = chosen[order]
+        kept_before = np.zeros(len(chosen) + 1, np.uint32)
+        np.cumsum(own[chosen] == _NONE, out=kept_before[1:])
+        return Side(rules, values[order], (chosen + first).astype(np.uint32), kept_before)
+
+    def _values_of(self, rules: list[Rule], first: int, stop: int) -> NDArray[Any]:
+        """Of several measures the one that is the first to break its rule."""
+        names = dict.fromkeys(self.column_name(rule) for rule in rules)
+        wholes = [self._site.columns.whole(name).values for name in names]
+        values = [np.asarray(whole.slice(first, stop - first).fill_null(0)) for whole in wholes]
+        worst = np.minimum if rules[0].bound == "min" else np.maximum
+        return functools.reduce(worst, values)
 
     def _judged(self) -> NDArray[np.uint8]:
         """Of each document, by all rules of its source; read once."""
@@ -146,9 +166,11 @@ class Judging:
         assert len(rules) < MAX_RULES, "a byte says which"
         only = np.full(sum(shard.documents.rows for shard in shards), _NONE, np.uint8)
         columns = self._values(shards, {rule.column: self.column_name(rule) for rule in rules})
-        for number, rule in enumerate(rules):
-            broken = rule.breaks(columns[rule.column])
-            only[broken] = np.where(only[broken] == _NONE, np.uint8(number), _OUT)
+        numbers = _numbers(rules)
+        for rule in rules:
+            broken, number = rule.breaks(columns[rule.column]), numbers[rule.name]
+            before = only[broken]
+            only[broken] = np.where((before == _NONE) | (before == number), number, _OUT)
         return only
 
     def _values(self, shards: Sequence[ShardTables], names: Mapping[str, str]) -> dict[str, NDArray[Any]]:
@@ -174,14 +196,29 @@ class RankJudging(Judging):
     def column_name(self, rule: Rule) -> str:
         return rule.column
 
-    def _measured(self, source: str) -> list[str]:
-        return [name for name, column in self._site.columns.known.items() if column.step == "scores"]
+    def _measured(self, source: str) -> dict[str, str]:
+        return {name: name for name, column in self._site.columns.known.items() if column.step == "scores"}
 
     def _judge(self, source: str, shards: Sequence[ShardTables]) -> tuple[NDArray[np.uint8], int]:
         only = self._broken(source, shards)
         came = np.asarray(self._site.columns.table("marks", shards, ["kept"]).column("kept"))
         only[~came] = _OUT
         return only, int(np.count_nonzero(only == _NONE))
+
+
+def _numbers(rules: Sequence[Rule]) -> dict[str, np.uint8]:
+    """By name: rules of one name have one number."""
+    return {name: np.uint8(at) for at, name in enumerate(dict.fromkeys(rule.name for rule in rules))}
+
+
+def labels_of(columns: Iterable[str]) -> dict[str, str]:
+    """Columns of measures by the names that bounds on them have, as `tokmill whatif` knows them: of the text
+    after line edits, where that was measured."""
+    return {
+        name.rpartition(":")[2] if name.startswith(HOOK) else name.removeprefix(AFTER): name
+        for name in sorted(columns, key=lambda name: name.startswith(AFTER))
+        if name != LANGUAGE_SCORE
+    }
 
 
 def make_judgings(site: Site) -> list[Judging]:

@@ -11,6 +11,7 @@ An answer to POST comes after the fsync: what the page says is saved is on the d
 from __future__ import annotations
 
 import getpass
+import itertools
 import threading
 from collections.abc import Callable
 
@@ -24,7 +25,7 @@ from tokmill.artifacts.manifest import Json
 from tokmill.audit.why import whole_history
 from tokmill.errors import InputError
 from tokmill.explorer.document import as_received, as_trained
-from tokmill.explorer.label_samples import draw_sample, find_rule, labels_of_dropped
+from tokmill.explorer.label_samples import draw_sample, find_rule, labels_of_dropped, rules_of
 from tokmill.explorer.labels import Label, LabelStore, now, precision_of, sha256_of
 from tokmill.explorer.site import Named, Site
 
@@ -47,7 +48,7 @@ class Desk:
     def __init__(self, site: Site) -> None:
         self.site = site
         self._store: LabelStore | None = None
-        self._positions: dict[tuple[str | None, str], int | None] = {}
+        self._positions: dict[tuple[str | None, str, str | None], tuple[int, ...]] = {}
         self._lock = threading.Lock()
 
     @property
@@ -64,9 +65,16 @@ class Desk:
                 self._store = LabelStore(self.site.labels)
             return self._store
 
-    def list(self, id: str | None, source: str | None) -> Json:
+    def told(self, id: str | None, source: str | None, place: str | None) -> Json:
+        """All; by an id, and a source; or the one of a document."""
         labels = self.store.load()
-        shown = [one for one in labels if id in (None, one.doc_id) and source in (None, one.source)]
+        if place is not None:
+            (named,) = self.site.find(place=place)
+            own = self._label_of(named)
+            shown = [] if own is None else [own]
+        else:
+            wanted = [one for one in labels if id in (None, one.doc_id)]
+            shown = [one for one in wanted if source is None or one.source in (None, source)]
         return {
             "labels": [one.as_json() for one in shown],
             "count": len(labels),
@@ -74,14 +82,32 @@ class Desk:
         }
 
     def give(self, asked: Asked) -> Json:
+        """Refused where the file could not say which document it is of; a label of the very text is taken
+        back."""
         named = self.site.find(id=asked.id, place=asked.place, source=asked.source)[0]
         source = named.place.shard.source
+        is_taken_back = asked.label is None and self._label_of(named) is not None
+        if not is_taken_back and self._differ(self._find(named.doc_id, source)):
+            raise InputError(
+                f"two documents of {source} have this id, and a recipe learns by source and id: "
+                "it would take a label of the one for the other's too",
+                where=named.name,
+                next="give them ids of their own in the source, and run the recipe again",
+            )
         if asked.label is None:
             return {"saved": self.store.remove(named.doc_id, source)}
-        sample = asked.sample if asked.sample in _SAMPLES else None
         digest = sha256_of(self._text(named))
-        said = Label(named.doc_id, source, asked.label, asked.tags, who(), now(), digest, sample)
+        said = Label(
+            *(named.doc_id, source, asked.label, asked.tags, who(), now(), digest, self._sample(asked.sample))
+        )
         return {"saved": self.store.save(said), "text_sha256": digest}
+
+    def _sample(self, sample: str | None) -> str | None:
+        """One that there is."""
+        kind, colon, rule = (sample or "").partition(":")
+        if colon:
+            return sample if kind == "random" and rule in rules_of(self.site) else None
+        return sample if sample in _SAMPLES else None
 
     def _text(self, named: Named) -> str:
         """As it is shown to who labels it: what is trained on, or what was received where nothing is."""
@@ -100,27 +126,55 @@ class Desk:
             seed,
             lambda told: (told["source"], told["id"]) in known or (None, told["id"]) in known,
         )
-        return {"kind": kind, "rule": rule, "documents": drawn}
+        sample = f"{kind}:{rule}" if kind == "random" and rule else kind
+        return {"kind": kind, "rule": rule, "sample": sample, "documents": drawn}
 
     def precision(self, name: str | None) -> Json:
+        """`random` is of documents that were drawn from all, or from those that this rule drops."""
         rule = find_rule(self.site, name)
-        labels = self.store.load()
-        placed = [(one, position) for one in labels if (position := self._position(one)) is not None]
-        told = precision_of(labels_of_dropped(self.site, rule, [(one.label, at) for one, at in placed]))
-        drawn = [(one.label, at) for one, at in placed if one.sample == "random"]
-        return {
-            "rule": rule.name,
-            **told.as_json(),
-            "random": precision_of(labels_of_dropped(self.site, rule, drawn)).as_json(),
+        placed = {  # one for each document: what is said of any source's comes first, and gives way
+            position: one
+            for one in sorted(self.store.load(), key=lambda one: one.source is not None)
+            for position in self._positions_of(one)
         }
+        drawn = {at: one for at, one in placed.items() if one.sample in ("random", f"random:{rule.name}")}
+        told, random = (
+            precision_of(labels_of_dropped(self.site, rule, [(one.label, at) for at, one in own.items()]))
+            for own in (placed, drawn)
+        )
+        return {"rule": rule.name, **told.as_json(), "random": random.as_json()}
 
-    def _position(self, label: Label) -> int | None:
-        """None: the run has no such document. Labels may be of an earlier one."""
-        if label.key not in self._positions:
-            with self.site.lock:
-                found = self.site.run.find(label.doc_id, label.source)
-            self._positions[label.key] = self.site.position(found[0]) if found else None
-        return self._positions[label.key]
+    def _label_of(self, named: Named) -> Label | None:
+        source = named.place.shard.source
+        label = self.store.of(named.doc_id, source)
+        if label is None or not self._differ(self._find(named.doc_id, source)):
+            return label
+        return label if self.site.position(named.place) in self._positions_of(label) else None
+
+    def _positions_of(self, label: Label) -> tuple[int, ...]:
+        """One of each source; none where the run has no such document, or others with the same id, and none
+        of them with the text that was looked at. Labels may be of an earlier run."""
+        key = (*label.key, label.text_sha256)
+        if key not in self._positions:
+            positions = []
+            found = self._find(label.doc_id, label.source)
+            for _, group in itertools.groupby(found, lambda named: named.place.shard.source):
+                own = list(group)
+                if self._differ(own):
+                    own = [one for one in own if sha256_of(self._text(one)) == label.text_sha256]
+                positions += [self.site.position(one.place) for one in own[:1]]
+            self._positions[key] = tuple(positions)
+        return self._positions[key]
+
+    def _find(self, doc_id: str, source: str | None) -> list[Named]:
+        with self.site.lock:
+            return [Named(place, doc_id) for place in self.site.run.find(doc_id, source)]
+
+    def _differ(self, found: list[Named]) -> bool:
+        """Whether they have other texts: a label of one is true of all that say the same."""
+        with self.site.lock:
+            texts = (as_received(self.site, one.place) for one in found)
+            return len(found) > 1 and any(text != other for text, other in itertools.pairwise(texts))
 
 
 def who() -> str:
@@ -134,7 +188,8 @@ def routes(site: Site) -> list[Route]:
     desk = Desk(site)
 
     def listed(request: Request) -> Json:
-        return desk.list(request.query_params.get("id"), request.query_params.get("source"))
+        asked = request.query_params
+        return desk.told(asked.get("id"), asked.get("source"), asked.get("place"))
 
     def sampled(request: Request) -> Json:
         asked = request.query_params

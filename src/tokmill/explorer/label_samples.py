@@ -29,13 +29,18 @@ _STEP = 0x9E3779B97F4A7C15
 Margins = NDArray[np.float64]
 
 
-class Rule(NamedTuple):
-    """One rule by its name: each source may have another threshold."""
-
-    name: str
+class Bound(NamedTuple):
+    source: str
     measure: str
     keep: str
-    thresholds: dict[str, float]
+    threshold: float
+
+
+class Rule(NamedTuple):
+    """All that is called so: each source may have another threshold, of another measure, or several."""
+
+    name: str
+    bounds: list[Bound]
 
 
 def rules_of(site: Site) -> dict[str, Rule]:
@@ -43,8 +48,8 @@ def rules_of(site: Site) -> dict[str, Rule]:
     for told in list_rules(site):
         if told["step"] == "dedup":  # a document alone does not say whether it goes
             continue
-        rule = found.setdefault(told["name"], Rule(told["name"], told["measure"], told["keep"], {}))
-        rule.thresholds[told["source"]] = float(told["threshold"])
+        bound = Bound(told["source"], told["measure"], told["keep"], float(told["threshold"]))
+        found.setdefault(told["name"], Rule(told["name"], [])).bounds.append(bound)
     return found
 
 
@@ -60,17 +65,18 @@ def find_rule(site: Site, name: str | None) -> Rule:
 
 
 def margins_of(site: Site, rule: Rule) -> Margins:
-    """Of every document: below zero, the rule drops it; NaN where it was not measured, or has no such
-    rule."""
-    values = site.columns.whole(rule.measure).values
-    numbers: Margins = values.to_numpy(zero_copy_only=False).astype(np.float64)
-    margins = np.full(len(numbers), np.nan)
-    for number, shard in enumerate(site.run.shards):
-        if shard.source not in rule.thresholds:
-            continue
-        own = slice(int(site.columns.starts[number]), int(site.columns.starts[number + 1]))
-        away = numbers[own] - rule.thresholds[shard.source]
-        margins[own] = -away if rule.keep == "max" else away
+    """Of every document, by the bound that it is nearest to breaking, or farthest beyond: below zero, the
+    rule drops it; NaN where it was not measured, or has no such rule."""
+    columns = site.columns
+    margins = np.full(columns.documents, np.nan)
+    for measure in dict.fromkeys(bound.measure for bound in rule.bounds):
+        numbers: Margins = columns.whole(measure).values.to_numpy(zero_copy_only=False).astype(np.float64)
+        for number, shard in enumerate(site.run.shards):
+            own = slice(int(columns.starts[number]), int(columns.starts[number + 1]))
+            for bound in rule.bounds:
+                if (bound.source, bound.measure) == (shard.source, measure):
+                    away = numbers[own] - bound.threshold
+                    margins[own] = np.fmin(margins[own], -away if bound.keep == "max" else away)
     return margins
 
 

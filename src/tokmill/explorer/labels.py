@@ -7,10 +7,14 @@
     one that has a label         the whole file anew without the old line: temp file, fsync, rename, fsync
     a label taken back           likewise
 
+A label without a source, as other hands may write it, is that of every document with its id: one that is
+given to such a document replaces it.
+
 `save` returns after the sync, so what was acknowledged outlives a kill and a disk without power. The file has
 one record of a document at any moment, which is what `train: {labels: FILE}` of a recipe asks for
 (tokmill.scores.labels). `text_sha256` is of the text that was looked at: whether a text has changed since its
-label can be told. `sample` says how the document came up, because only a random one speaks for all.
+label can be told. `sample` says how the document came up, because only a random one speaks for all, and
+`random:RULE` for all that the rule drops.
 
 A last line that breaks off was never acknowledged: it is not read, and the next save cuts it off. Several
 explorers may write one file: each save holds flock on it, and reads what others wrote first.
@@ -55,7 +59,7 @@ class Label(msgspec.Struct, frozen=True, omit_defaults=False):
     who: str = ""
     when: str = ""
     text_sha256: str | None = None
-    sample: str | None = None  # random, border, disagreement, or None: it was met on the way
+    sample: str | None = None  # random, random:RULE, border, disagreement, or None: it was met on the way
 
     @property
     def key(self) -> tuple[str | None, str]:
@@ -103,8 +107,8 @@ class LabelStore:
         """How many documents have a label, once this one is on the disk."""
         _check(label, str(self.path))
         with self._mine, self._locked() as descriptor:
-            if label.key in self._labels:
-                self._rewrite([*(one for key, one in self._labels.items() if key != label.key), label])
+            if self._has(label.key):
+                self._rewrite([*self._without(label.key), label])
             else:
                 self._append(descriptor, label)
             return len(self._labels)
@@ -112,9 +116,16 @@ class LabelStore:
     def remove(self, doc_id: str, source: str | None = None) -> int:
         """Take a label back; how many are left."""
         with self._mine, self._locked():
-            if (source, doc_id) in self._labels:
-                self._rewrite([one for one in self._labels.values() if one.key != (source, doc_id)])
+            if self._has((source, doc_id)):
+                self._rewrite(self._without((source, doc_id)))
             return len(self._labels)
+
+    def _has(self, key: tuple[str | None, str]) -> bool:
+        """By its source, or for documents of that id in any."""
+        return key in self._labels or (None, key[1]) in self._labels
+
+    def _without(self, key: tuple[str | None, str]) -> list[Label]:
+        return [one for own, one in self._labels.items() if own not in (key, (None, key[1]))]
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[int]:

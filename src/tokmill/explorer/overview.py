@@ -52,8 +52,8 @@ def quote_field(text: str) -> str:
 
 
 def value_of(text: str) -> str:
-    """A value inside a filter: a comma in it is none between values."""
-    return urllib.parse.quote(text, safe="")
+    """A value inside a filter: a comma in it is none between values, and `null` is not the lack of one."""
+    return "%6eull" if text == "null" else urllib.parse.quote(text, safe="")
 
 
 def describe_overview(site: Site) -> Json:

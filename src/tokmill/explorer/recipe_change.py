@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import io
 import stat
 from collections.abc import Iterator
 from decimal import Decimal
@@ -31,6 +32,7 @@ from tokmill.storage.disk import commit_bytes
 from tokmill.storage.location import read_whole
 
 _MAX_BYTES = 4 << 20
+_NO_NEWLINE = "\\ No newline at end of file"
 _LANGUAGE = "language.min_score"
 
 
@@ -50,9 +52,10 @@ class Proposed(NamedTuple):
         return hashlib.sha256(f"{self.before}\0{self.after}".encode()).hexdigest()
 
     def diff(self) -> str:
-        before, after = (text.splitlines(keepends=True) for text in (self.before, self.after))
+        before, after = (list(io.StringIO(text)) for text in (self.before, self.after))
         name = self.path.name
-        return "".join(difflib.unified_diff(before, after, fromfile=name, tofile=name))
+        lines = difflib.unified_diff(before, after, fromfile=name, tofile=name)
+        return "".join(line if line.endswith("\n") else f"{line}\n{_NO_NEWLINE}\n" for line in lines)
 
 
 def propose(site: Site, rule: str, value: float, source: str | None) -> Proposed:
@@ -235,12 +238,12 @@ def _of_pack(item: Any, pack: str, name: str, number: str, text: str) -> Replace
 
 
 def _added(mapping: Any, entry: str, text: str) -> Replacement:
-    """One more key at the end of a mapping, in the style that it has."""
-    if mapping.flow_style:
-        end = mapping.end_mark.index - 1
-        comma = ", " if mapping.value else ""
-        stop = len(text[:end].rstrip())
-        return Replacement(stop, stop, f"{comma}{entry}")
+    """One more key in a mapping, in the style that it has."""
+    if mapping.flow_style:  # at its beginning: the end may have a comma, or a comment
+        at = text.index("{", mapping.start_mark.index) + 1
+        comma = "," if mapping.value else ""
+        space = " " if mapping.value and not text[at].isspace() else ""
+        return Replacement(at, at, f"{entry}{comma}{space}")
     key, last = mapping.value[-1]
     stop = len(text[: last.end_mark.index].rstrip())
     line_end = text.find("\n", stop)

@@ -204,7 +204,7 @@ def make_handlers(site: Site) -> Mapping[str, Handler]:
         "overview": lambda fields: overview(),
         "run": lambda fields: describe_site(site),
         "documents": documents,
-        "document": lambda fields: describe_document(site, found(fields)),
+        "document": lambda fields: describe_document(site, found(fields)[0]),
         "text": text,
         "neighbours_in_query": neighbours,
         "values": lambda fields: list_values(site, fields.needed("column"), fields.number("limit", 50)),

@@ -91,7 +91,7 @@ class Gate:
         if name not in self._hosts:
             return 421, "the name of the host is none of this server's", "open the address that it printed"
         origin = headers.get("origin")
-        if origin is not None and urllib.parse.urlsplit(origin).netloc.lower() != host:
+        if origin is not None and _host_of(origin) != host:
             return 403, "asked by a page of another origin", "open the address that the server printed"
         if scope["method"] not in ("GET", "HEAD", "POST"):
             return 405, "only GET and POST are answered", ""
@@ -135,6 +135,14 @@ class Gate:
         headers = [(b"location", b"/"), (b"set-cookie", cookie.encode()), (b"content-length", b"0")]
         await send({"type": "http.response.start", "status": 303, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
+
+
+def _host_of(origin: str) -> str | None:
+    """None: it is no address."""
+    try:
+        return urllib.parse.urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
 
 
 class _Limited:

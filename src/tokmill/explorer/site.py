@@ -57,6 +57,7 @@ class Site:
         self.recipe = recipe  # that may be changed; None: nothing may
         self.labels = labels  # the file that labels are written to
         self.compare = compare
+        self.other = None if compare is None else open_places(compare)  # now: one that is none is told
         self.run: RunPlaces = open_places(directory)
         self.columns = Columns(self.run)
         self.queries = Queries(self.columns)

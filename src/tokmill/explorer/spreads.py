@@ -49,9 +49,11 @@ class Spreads:
     def _histogram(self, measure: str, filters: list[str], by: str, bins: int) -> Json:
         site = self._site
         whole = site.columns.whole(measure).values
-        is_in = np.asarray(whole.is_valid())
+        is_valid = np.asarray(whole.is_valid())
+        is_asked = np.ones(len(whole), np.bool_)
         if filters:
-            is_in = is_in & site.queries.mask(parse_query(site.columns, filters, None))
+            is_asked = site.queries.mask(parse_query(site.columns, filters, None))
+        is_in = is_asked & is_valid
         values = np.asarray(whole.fill_null(0))[is_in]
         edges, scale = _edges(values, bins)
         if by:
@@ -75,7 +77,7 @@ class Spreads:
                 if own.any()
             ],
             "documents": len(values),
-            "without": int(len(whole) - np.count_nonzero(np.asarray(whole.is_valid()))),
+            "without": int(np.count_nonzero(is_asked & ~is_valid)),
         }
 
     def _bounds_of(self, measure: str) -> list[Json]:

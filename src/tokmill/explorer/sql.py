@@ -10,6 +10,7 @@ bound; here they are written out, because it is text for people.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tokmill.explorer.bulk import quoted
@@ -19,6 +20,7 @@ from tokmill.explorer.site import Site
 
 _INGESTED = {"doc_id": "doc_id", "domain": "domain", "created_at": "created_at", "license_tag": "license_tag"}
 _MARKS = {"lang": "language", "license": "license", "chars": "chars", "bytes": "bytes"}
+_NO_PATH = "*?[\\"  # a pattern, or the separator of another system
 _VERDICTS = ("similarity", "cluster", "cluster_size")
 
 
@@ -28,8 +30,8 @@ def sql_of(site: Site, asked: Asked, columns: Sequence[str]) -> str | None:
     names = [condition.column.name for condition in asked.conditions]
     names += [asked.sort.name] if asked.sort is not None else []
     needed = list(dict.fromkeys([*columns, *names]))
-    root = str(site.directory.absolute())
-    if asked.text or site.url is not None or any(one in root for one in "*?["):
+    root = str(site.directory.resolve())  # DuckDB takes `..` out of the names of files that it finds
+    if asked.text or site.url is not None or any(one in root for one in _NO_PATH):
         return None
     made = _Statement(site, root)
     try:
@@ -161,7 +163,7 @@ def _condition(one: Condition) -> str:
         text = f"{name} IN ({', '.join(_value(one.column, value) for value in one.values)})"
     else:
         ends = [(">=", one.low), ("<=", one.high)]
-        text = " AND ".join(f"{name} {sign} {end!r}" for sign, end in ends if end is not None)
+        text = " AND ".join(f"{name} {sign} {_number(end)}" for sign, end in ends if end is not None)
         text = text or f"{name} IS NOT NULL"
     return f"NOT coalesce({text}, false)" if one.is_not else f"({text})"
 
@@ -169,8 +171,13 @@ def _condition(one: Condition) -> str:
 def _value(column: Column, value: str) -> str:
     """A number was read as one when the filter was parsed."""
     if column.kind == "number":
-        return repr(float(value))
+        return _number(float(value))
     return value if column.kind == "bool" else literal(value)
+
+
+def _number(value: float) -> str:
+    """Infinity has no name of its own in SQL."""
+    return repr(value) if math.isfinite(value) else f"'{value}'::DOUBLE"
 
 
 def literal(text: str) -> str:

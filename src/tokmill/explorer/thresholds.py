@@ -55,9 +55,9 @@ class Thresholds:
         for own, side in sides.items():
             if source not in (None, own):
                 continue
-            difference = side.kept(value) - side.kept(side.rule.threshold)
-            gained, lost = max(difference, 0), max(-difference, 0)
-            changed.append({"source": own, "gained": gained, "lost": lost, "threshold": side.rule.threshold})
+            gained, lost = side.moved(value)
+            threshold = side.rules[0].threshold
+            changed.append({"source": own, "gained": gained, "lost": lost, "threshold": threshold})
             gained_all, lost_all = gained_all + gained, lost_all + lost
         moved = {own: side for own, side in sides.items() if source in (None, own)}
         return {
@@ -74,7 +74,7 @@ class Thresholds:
         above: list[tuple[float, int]] = []
         bound = "min"
         for side in sides.values():
-            at, bound = side.place(value), side.rule.bound
+            at, bound = side.place(value), side.bound
             for chosen, part in ((below, slice(max(at - BORDER, 0), at)), (above, slice(at, at + BORDER))):
                 own = zip(side.values[part].tolist(), side.positions[part].tolist(), strict=True)
                 chosen += [(float(one), position) for one, position in own]
@@ -96,7 +96,7 @@ class Thresholds:
             for judging in self._judgings:
                 wanted = judging.find(name)
                 if wanted:
-                    found = judging, {source: judging.side(source, rule) for source, rule in wanted.items()}
+                    found = judging, {source: judging.side(source, rules) for source, rules in wanted.items()}
                     self._sides[name] = found
                     while len(self._sides) > 1 and self._bytes() > RULE_BYTES:
                         self._sides.popitem(last=False)

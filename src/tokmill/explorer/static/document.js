@@ -3,6 +3,7 @@
 import { get } from "./api.js";
 import { choosing, link } from "./address.js";
 import { count, figure, h, percent, plural } from "./dom.js";
+import { spellValue } from "./filters.js";
 import { save } from "./labelling.js";
 import { leap, sides, wordDiff } from "./sides.js";
 import { name, plain } from "./text.js";
@@ -17,7 +18,7 @@ export async function show(params, context) {
   const [around, like, mine, shared] = await Promise.all([
     get("neighbours_in_query", new URLSearchParams([["place", told.place], ...query]), signal).catch(() => null),
     get("neighbours", { place: told.place }, signal),
-    run.labels ? get("labels", { id: told.id, source: told.source }, signal).catch(() => null) : null,
+    run.labels ? get("labels", { place: told.place }, signal).catch(() => null) : null,
     run.passages ? get("passages", { place: told.place }, signal).catch(() => null) : null,
   ]);
   const titles = titlesOf(run);
@@ -59,7 +60,7 @@ export async function show(params, context) {
     [
       "source",
       own.source &&
-        h("a", { href: link("documents", { f: "source:" + encodeURIComponent(own.source) }) }, name(own.source)),
+        h("a", { href: link("documents", { f: "source:" + spellValue(own.source) }) }, name(own.source)),
     ],
     ["language", own.lang],
     ["licence", told.license || own.license],

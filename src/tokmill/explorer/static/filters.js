@@ -23,9 +23,12 @@ function unescape_(text) {
   }
 }
 
+// A value in a filter: a comma in it is none between values, and null is not the lack of one.
+export const spellValue = (value) => (value === "null" ? "%6eull" : encodeURIComponent(value));
+
 export function spellFilter({ not, column, kind, low, high, values }) {
   const body =
-    kind === "null" ? "null" : kind === "range" ? low + ".." + high : values.map(encodeURIComponent).join(",");
+    kind === "null" ? "null" : kind === "range" ? low + ".." + high : values.map(spellValue).join(",");
   return (not ? "!" : "") + column + ":" + body;
 }
 

@@ -142,7 +142,7 @@ export async function show(params, context) {
           .map((tag) => tag.trim())
           .filter(Boolean)
       : [];
-    const saved = await save(run, one.place, word, tags, kind);
+    const saved = await save(run, one.place, word, tags, sample.sample);
     if (!saved) return;
     total = saved.saved;
     if (word === null) given.delete(keyOf(one));
@@ -230,7 +230,7 @@ export async function show(params, context) {
       h(
         "p",
         { class: "says" },
-        "Of the labelled documents that a rule drops, the share that is bad, with its interval of Wilson at 95 %. It speaks for all that the rule drops only as far as the documents were drawn at random.",
+        "Of the labelled documents that a rule drops, the share that is bad, with its interval of Wilson at 95 %. Only what was drawn at random, of all documents or of those that this rule drops, speaks for all that it drops.",
       ),
       table,
     ),

@@ -3,6 +3,7 @@
 import { get } from "./api.js";
 import { link } from "./address.js";
 import { brief, count, h, percent } from "./dom.js";
+import { spellValue } from "./filters.js";
 import { flow } from "./flow.js";
 import { name } from "./text.js";
 
@@ -64,7 +65,7 @@ export async function show(params, { run, signal }) {
           h(
             "td",
             {},
-            h("a", { href: link("documents", { f: "source:" + encodeURIComponent(source.name) }) }, name(source.name)),
+            h("a", { href: link("documents", { f: "source:" + spellValue(source.name) }) }, name(source.name)),
           ),
           h("td", { class: "barcell" }, bar(source.documents / most, (source.kept || 0) / most, at)),
           h("td", { class: "n" }, count(source.documents)),
@@ -73,7 +74,7 @@ export async function show(params, { run, signal }) {
             { class: "n" },
             h(
               "a",
-              { href: link("documents", { f: ["source:" + encodeURIComponent(source.name), "verdict:kept"] }) },
+              { href: link("documents", { f: ["source:" + spellValue(source.name), "verdict:kept"] }) },
               source.kept === null ? "–" : count(source.kept),
             ),
           ),

@@ -1,4 +1,5 @@
-// How right rules are by what was labelled: a table, each share with its interval.
+// How right rules are by what was labelled: a table, each share with its interval; and by what of it was drawn at
+// random, which alone speaks for all that a rule drops.
 
 import { count, h, percent, s } from "./dom.js";
 import { name } from "./text.js";
@@ -17,8 +18,17 @@ export function precision(found) {
         h(
           "tr",
           {},
-          [["rule"], ["dropped and labelled", "n"], ["bad", "n"], ["precision", "n"], ["interval"]].map(
-            ([title, kind]) => h("th", { class: kind, scope: "col" }, title),
+          h("th", { scope: "col", rowspan: 2 }, "rule"),
+          h("th", { class: "of", scope: "colgroup", colspan: 4 }, "dropped and labelled"),
+          h("th", { class: "of", scope: "colgroup", colspan: 4 }, "of these, drawn at random"),
+        ),
+        h(
+          "tr",
+          {},
+          [1, 2].map(() =>
+            [["all", "n"], ["bad", "n"], ["precision", "n"], ["interval"]].map(([title, kind]) =>
+              h("th", { class: kind, scope: "col" }, title),
+            ),
           ),
         ),
       ),
@@ -26,26 +36,25 @@ export function precision(found) {
         "tbody",
         {},
         found.map(([rule, told]) =>
-          h(
-            "tr",
-            { "data-rule": rule },
-            h("td", {}, name(rule)),
-            h("td", { class: "n" }, count(told.labelled)),
-            h("td", { class: "n" }, count(told.right)),
-            h("td", { class: "n" }, told.precision === null ? "–" : percent(told.precision)),
-            h(
-              "td",
-              {},
-              told.labelled
-                ? [interval(told), h("span", { class: "soft" }, ` ${percent(told.low, 0)} to ${percent(told.high, 0)}`)]
-                : h("span", { class: "faint" }, "no label yet"),
-            ),
-          ),
+          h("tr", { "data-rule": rule }, h("th", { scope: "row" }, name(rule)), figures(told), figures(told.random)),
         ),
       ),
     ),
   );
 }
+
+const figures = (told) => [
+  h("td", { class: "n" }, count(told.labelled)),
+  h("td", { class: "n" }, count(told.right)),
+  h("td", { class: "n" }, told.precision === null ? "–" : percent(told.precision)),
+  h(
+    "td",
+    {},
+    told.labelled
+      ? [interval(told), h("span", { class: "soft" }, ` ${percent(told.low, 0)} to ${percent(told.high, 0)}`)]
+      : h("span", { class: "faint" }, "no label yet"),
+  ),
+];
 
 const interval = (told) =>
   s(

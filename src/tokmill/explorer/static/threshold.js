@@ -3,6 +3,7 @@
 import { get } from "./api.js";
 import { changed, link } from "./address.js";
 import { count, figure, h, later, plural, took } from "./dom.js";
+import { spellValue } from "./filters.js";
 import { histogram, legend } from "./histogram.js";
 import { name, plain } from "./text.js";
 import { titlesOf } from "./naming.js";
@@ -39,9 +40,13 @@ export async function show(params, context) {
   const title = titlesOf(run)(rule.measure);
   const names = run.sources.map((one) => one.name);
   const hue = (source) => Math.max(0, names.indexOf(source)) % 8;
+  // several rules of a source may have one name, and sources may have other thresholds: all of them move
+  const moving = run.rules.filter((one) => one.name === rule.name && (!source || !one.source || one.source === source));
+  const stands = (amount) => moving.every((one) => one.threshold === amount);
+  const twice = new Set(moving.map((one) => one.source)).size < moving.length;
   const asked = Number(params.get("value"));
   let value = params.has("value") && Number.isFinite(asked) ? asked : rule.threshold;
-  const filters = compared ? ["reason:near_dup"] : source ? ["source:" + encodeURIComponent(source)] : [];
+  const filters = compared ? ["reason:near_dup"] : source ? ["source:" + spellValue(source)] : [];
   const ask = (amount, ending) => get("threshold", { rule: rule.name, value: amount, source }, ending);
   const [bars, first] = await Promise.all([
     get("histogram", { measure: rule.measure, by: "source", f: filters, bins: 60 }, signal),
@@ -138,7 +143,7 @@ export async function show(params, context) {
         : h(
             "p",
             { class: "soft" },
-            value === rule.threshold ? "This is where it stands." : "Nobody would change sides.",
+            stands(value) ? "This is where it stands." : "Nobody would change sides.",
           ),
     );
     sides.replaceChildren(
@@ -147,7 +152,7 @@ export async function show(params, context) {
     );
     quote();
     speed.textContent = took(told.seconds);
-    write.disabled = value === rule.threshold;
+    write.disabled = stands(value);
   };
   // texts come after the counts, and not while the line moves
   let quoting = null;
@@ -180,7 +185,7 @@ export async function show(params, context) {
       counts.replaceChildren(h("p", { class: "out" }, error.what || error.message, error.next ? ". " + error.next : ""));
       changes.replaceChildren();
       sides.replaceChildren();
-      write.disabled = value === rule.threshold;
+      write.disabled = stands(value);
     }
   };
   const soon = later(40, update);
@@ -243,6 +248,15 @@ export async function show(params, context) {
       h("b", {}, figure(rule.threshold)),
       ". Drag the line, or use the arrow keys.",
     ),
+    twice
+      ? h(
+          "p",
+          { class: "says" },
+          "Rules of one source share this name, at ",
+          [...new Set(moving.map((one) => figure(one.threshold)))].join(" and "),
+          ": the line moves all of them, as tokmill whatif does.",
+        )
+      : null,
     compared
       ? h(
           "p",
