@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 from collections import Counter, defaultdict
@@ -484,10 +485,312 @@ def test_another_tokenizer_is_refused_and_leaves_nothing(place: Path, state: Jso
     assert not (place / "refused").exists()
 
 
+def trained(vocab_size: int) -> Json:
+    return {"train": {"model": "byte_bpe", "vocab_size": vocab_size}, "eos": "<|endoftext|>"}
+
+
+def test_the_recipe_is_run_again_as_it_is_and_the_tokenizer_stays(place: Path, state: Json) -> None:
+    """It trains one, and would have another on a source more. The run that is continued is gone."""
+    old = shutil.copytree(place / "old", place / "short_lived")
+    out, recipe = place / "again_and_again", place / "new.yaml"
+    written(place, "new", recipe_of("web", "math", "more", mixture=LONGER))
+    mill.continue_(old / "build/rows", recipe=recipe, out=out, at=state, workers=1)
+    shutil.rmtree(old)
+    tokenizer, before = (out / "tokenizer/tokenizer.json").read_bytes(), mill.verify(out)
+    assert mill.run(recipe, out, workers=1).ran == []
+    assert mill.verify(out).digest == before.digest
+    padded = {**recipe_of("web", "math", "more", mixture=LONGER), "name": "padded"}
+    padded["tokenizer"] = {**padded["tokenizer"], "padded_vocab_size": 320}
+    assert "tokenizer" in mill.run(written(place, "padded", padded), out, workers=1).ran
+    assert (out / "tokenizer/tokenizer.json").read_bytes() == tokenizer
+    mill.run(recipe, out, workers=1)
+    doc_id = next(doc.doc_id for doc in Recount(out, DOMAINS).turns("train") if doc.source == "web")
+    mill.forget(out, doc_id=[doc_id], source="web", workers=1)
+    assert mill.run(recipe, out, workers=1).ran == []
+    assert (out / "tokenizer/tokenizer.json").read_bytes() == tokenizer
+    assert mill.verify(out).problems == []
+
+
 def test_another_tokenizer_is_refused_by_a_run_in_the_directory_too(place: Path, rest: Path) -> None:
     out = shutil.copytree(rest, place / "retrained")
-    with pytest.raises(TokenizerMismatch, match="in the run that is continued"):
-        mill.run(place / "new.yaml", out, workers=1)  # it trains one, on a source more
+    before = mill.verify(out)
+    other = recipe_of("web", "math", "more", mixture=LONGER, tokenizer=trained(310))
+    with pytest.raises((TokenizerMismatch, RecipeError), match="trains another tokenizer"):
+        mill.run(written(place, "retrained", other), out, workers=1)
+    assert mill.verify(out).digest == before.digest
+    shutil.rmtree(out / "tokenizer")
+    with pytest.raises(
+        (TokenizerMismatch, RecipeError), match="tokenizer of the run that is continued is not here"
+    ):
+        mill.run(place / "new.yaml", out, workers=1)
+    assert not (out / "tokenizer").exists(), "no step has begun"
+
+
+def test_the_rest_of_a_rest_trains_no_other_tokenizer_either(place: Path, rest: Path, state: Json) -> None:
+    for number, vocab_size in enumerate((310, 300)):
+        recipe = recipe_of("web", "math", mixture=LONGER, tokenizer=trained(vocab_size))
+        path, out = written(place, "second_rest", recipe), place / f"second_rest{number}"
+        if vocab_size != 300:
+            with pytest.raises(TokenizerMismatch, match="trains another tokenizer"):
+                mill.continue_(rest / "build/rows", recipe=path, out=out, step=2, batch_size=3, workers=1)
+            continue
+        mill.continue_(rest / "build/rows", recipe=path, out=out, step=2, batch_size=3, workers=1)
+        theirs, ours = (one / "tokenizer/tokenizer.json" for one in (rest, out))
+        assert theirs.read_bytes() == ours.read_bytes()
+    # of a run that names a file nobody knows how it was trained
+    named = {"path": "old/tokenizer/tokenizer.json", "eos": "<|endoftext|>"}
+    mill.run(
+        written(place, "unknown", recipe_of("web", "math", tokenizer=named)), place / "unknown", workers=1
+    )
+    with pytest.raises(TokenizerMismatch, match="how that of the run was trained is not known"):
+        mill.continue_(
+            place / "unknown/build/rows",
+            recipe=path,
+            out=place / "of_unknown",
+            step=2,
+            batch_size=3,
+            workers=1,
+        )
+
+
+# -- the directory ---------------------------------------------------------------------------------
+
+
+def ids_in(run: Path, source: str) -> set[str]:
+    names = sorted((run / "ingest" / source).glob("documents-*"))
+    assert names
+    return {doc_id for name in names for doc_id in pq.read_table(name).column("doc_id").to_pylist()}
+
+
+def test_what_was_taken_down_in_any_of_the_runs_stays_down(place: Path) -> None:
+    """Of two runs, and in a directory that is there already."""
+    named = {
+        "path": "old/tokenizer/tokenizer.json",
+        "eos": "<|endoftext|>",
+    }  # a trained one learns without them
+    runs = [place / name for name in ("one_less", "other_less")]
+    for run, mixture in zip(runs, (None, {"tokens": 5000}), strict=True):
+        asked = {"mixture": mixture} if mixture else {}
+        recipe = recipe_of("web", "math", tokenizer=named, **asked)
+        mill.run(written(place, run.name, recipe), run, workers=1)
+    kept = {run: sorted(ids_in(run, "web")) for run in runs}
+    first, second, third = kept[runs[0]][:3]
+    mill.forget(runs[0], doc_id=[first], source="web", workers=1)
+    mill.forget(runs[1], doc_id=[second], source="web", workers=1)
+    builds = [run / "build/rows" for run in runs]
+    batches = Batches([open_dataset(one, "train") for one in builds], 1, 0, weights=[1, 1])
+    longer = recipe_of("web", "math", mixture={**LONGER, "max_epochs": 9}, tokenizer=named)
+    recipe = written(place, "less", longer)
+    arguments: Json = {"recipe": recipe, "out": place / "less", "weights": [1, 1], "workers": 1}
+    for position in (10, 20):
+        batches.position = position
+        out = mill.continue_(builds, at=batches.state_dict(), **arguments).run.out
+        assert not ids_in(out, "web") & {first, second}
+        assert mill.verify(out).problems == []
+        mill.forget(out, doc_id=[third], source="web", workers=1)
+    batches.position = 30
+    mill.continue_(builds, at=batches.state_dict(), **arguments)
+    assert not ids_in(out, "web") & {first, second, third}
+    told = pq.read_table(out / "forgotten.parquet").to_pylist()
+    ids = sorted(hashlib.sha256(doc_id.encode()).hexdigest() for doc_id in (first, second, third))
+    assert [one["id_sha256"] for one in told] == ids
+
+
+def test_a_takedown_by_its_source_is_noted_in_the_rest_too(place: Path) -> None:
+    """That a source was taken down as a whole is known where it is asked for again."""
+    old = shutil.copytree(place / "old", place / "without_math")
+    mill.forget(old, source="math", workers=1)
+    recipe = written(place, "noted", recipe_of("web", "math", mixture={}))
+    made = mill.continue_(
+        old / "build/rows", recipe=recipe, out=place / "noted", step=2, batch_size=3, workers=1
+    )
+    assert mill.forget(made.run.out, source="math", workers=1).as_json()["affected"] is not None
+    assert pq.read_schema(made.run.out / "forgotten.parquet").metadata == (
+        pq.read_schema(old / "forgotten.parquet").metadata
+    )
+
+
+@pytest.mark.parametrize("mixture", [LONGER, {"tokens": 100}])
+def test_a_run_that_is_no_rest_does_not_become_one(place: Path, state: Json, mixture: Json) -> None:
+    recipe = written(place, "plain", recipe_of("web", "math", mixture={"tokens": 3000}))
+    out = place / f"plain{len(mixture)}"
+    mill.run(recipe, out, workers=1)
+    before = mill.verify(out)
+    later = written(place, "too_late", recipe_of("web", "math", mixture=mixture))
+    with pytest.raises(InputError, match="holds a run that is not the rest of another"):
+        mill.continue_(place / "old/build/rows", recipe=later, out=out, at=state, workers=1)
+    assert not (out / "seen.parquet").exists()
+    assert mill.run(recipe, out, workers=1).ran == []
+    assert mill.verify(out).digest == before.digest
+
+
+def test_the_rest_of_another_run_is_not_written_over(place: Path, rest: Path) -> None:
+    out, before = shutil.copytree(rest, place / "of_old"), mill.verify(rest)
+    with pytest.raises(InputError, match="holds the rest of another run"):
+        mill.continue_(
+            place / "twice/build/rows", recipe=place / "new.yaml", out=out, step=2, batch_size=3, workers=1
+        )
+    assert mill.verify(out).digest == before.digest
+
+
+@pytest.mark.parametrize(
+    ("mixture", "message"),
+    [
+        ({"tokens": 100}, "nothing is left"),
+        ({**LONGER, "weights": {"nobody": 1}}, "no domain is called nobody"),
+    ],
+)
+def test_a_rest_that_is_refused_leaves_the_one_that_was_there(
+    place: Path, rest: Path, state: Json, mixture: Json, message: str
+) -> None:
+    out, before = shutil.copytree(rest, place / f"kept{len(mixture)}"), mill.verify(rest)
+    table = (rest / "seen.parquet").read_bytes()
+    later = {**state, "position": state["position"] + 5}
+    recipe = written(place, "refused", recipe_of("web", "math", "more", mixture=mixture))
+    with pytest.raises((InputError, RecipeError), match=message):
+        mill.continue_(place / "old/build/rows", recipe=recipe, out=out, at=later, workers=1)
+    assert (out / "seen.parquet").read_bytes() == table
+    mill.run(place / "new.yaml", out, workers=1)
+    assert mill.verify(out).digest == before.digest
+
+
+KILLED_IN_COPY = """
+import json, os, signal, sys
+import tokmill
+from tokmill.artifacts import runs
+from tokmill.continuation import continuing
+
+def link_half(source, target):
+    runs.link_run(source / "ingest", target / "ingest")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+continuing.link_run = link_half
+build, recipe, out, state = sys.argv[1:]
+tokmill.continue_(build, recipe=recipe, out=out, at=json.loads(state), workers=1)
+"""
+
+
+def test_a_rest_that_was_killed_as_it_began_is_a_rest_to_whoever_goes_on(
+    place: Path, state: Json, rest: Path
+) -> None:
+    expected, build = mill.verify(rest), place / "old/build/rows"
+    old = shutil.copytree(place / "old", place / "old_begun")
+    web = sorted(ids_in(old, "web"))
+    mill.forget(old, doc_id=web[:1], source="web", workers=1)
+    for run in (place / "old", old):
+        out = place / f"begun_{run.name}"
+        told = (
+            state if run.name == "old" else Batches(open_dataset(old / "build/rows", "train"), 1).state_dict()
+        )
+        arguments = [str(run / "build/rows"), str(place / "new.yaml"), str(out), json.dumps(told)]
+        assert run_forked(arguments, dict(os.environ), code=KILLED_IN_COPY).returncode == -signal.SIGKILL
+        assert (out / "ingest").is_dir()
+        assert table_of(out) or run == old
+        assert (out / "forgotten.parquet").exists() == (run == old)
+    with pytest.raises((TokenizerMismatch, RecipeError), match="is not here"):
+        mill.run(place / "new.yaml", place / "begun_old", workers=1)
+    mill.continue_(build, recipe=place / "new.yaml", out=place / "begun_old", at=state, workers=1)
+    assert mill.verify(place / "begun_old").digest == expected.digest
+
+
+# -- what is said ----------------------------------------------------------------------------------
+
+
+def shown_by(place: Path, build: Path, recipe: Path, out: Path, *words: str) -> str:
+    told = ["continue", str(build), "--recipe", str(recipe), "--out", str(out), "--workers", "1", *words]
+    shown = CliRunner().invoke(main, told)
+    assert shown.exit_code == 0, shown.output
+    return shown.output
+
+
+def test_best_fit_is_not_said_to_be_in_order(place: Path, state: Json) -> None:
+    builds = [
+        {"name": "rows", "format": "memmap"},
+        {"name": "fit", "format": "memmap", "pack": {"layout": "best_fit", "length": 64}},
+    ]
+    recipe = written(
+        place, "fit", recipe_of("web", "math", mixture={**LONGER, "tokens": 22000}, builds=builds)
+    )
+    (place / "fit.json").write_text(json.dumps(state))
+    out = place / "fit"
+    output = shown_by(place, place / "old/build/rows", recipe, out, "--at", str(place / "fit.json"))
+    had, orders = table_of(out), {}
+    for build in ("rows", "fit"):
+        turns = [
+            turn for turn in Recount(out, DOMAINS).built(build, "train").turns if turn.doc.source == "web"
+        ]
+        levels = {key[1]: one.level for key, one in had.items() if key[0] == "web"}
+        met = []
+        for turn in turns:
+            identity = id_of(turn.doc.doc_id)
+            met.append(levels.get(identity, 0))
+            levels[identity] = met[-1] + 2
+        orders[build] = met == sorted(met)
+        facts = json.loads((out / f"build/{build}/manifest.json").read_bytes())["facts"]
+        assert orders[build] == facts.get("is_in_order", False)
+        assert orders[build] == any(
+            "in the order in which they are" in note for note in facts.get("notes", [])
+        )
+        assert orders[build] != any("seen before" in warning for warning in facts["warnings"])
+        shuffle = Batches(open_dataset(out / "build" / build, "train"), 1).order.shuffle
+        assert shuffle == ("none" if orders[build] else "epoch")
+    assert orders == {"rows": True, "fit": False}
+    assert "the rows of build/rows are in order" in output
+    assert "build/fit are" not in output
+    # where nothing comes again any order is as good
+    first = written(place, "fit_first", recipe_of("more", mixture={}, builds=builds))
+    made = mill.continue_(
+        place / "old/build/rows", recipe=first, out=place / "fit_first", at=state, workers=1
+    )
+    assert made.run.warnings == []
+
+
+def test_sources_that_are_gone_are_told_with_their_tokens(place: Path, state: Json) -> None:
+    recipe = written(place, "dropped", recipe_of("web", "more", mixture={}))
+    (place / "dropped.json").write_text(json.dumps(state))
+    out = place / "dropped"
+    output = shown_by(place, place / "old/build/rows", recipe, out, "--at", str(place / "dropped.json"))
+    had = [(line["source"], line["tokens"]) for line in pq.read_table(out / "seen.parquet").to_pylist()]
+    by_source = {name: [tokens for source, tokens in had if source == name] for name in ("web", "math")}
+    rows = {line.split()[0]: line.split()[1:] for line in output.splitlines() if line.strip()}
+    assert rows["math"][0] == f"{sum(by_source['math']):,}"
+    assert rows["math"][-1] == f"{len(by_source['math']):,}"
+    told = sum(int(rows[name][0].replace(",", "")) for name in ("web", "math", "more"))
+    assert f"after {told:,} tokens" in output
+    made = mill.continue_(place / "old/build/rows", recipe=recipe, out=out, at=state, workers=1)
+    assert made.as_json()["gone"] == {
+        "math": {"trained_on": sum(by_source["math"]), "documents": len(by_source["math"])}
+    }
+
+
+@pytest.mark.parametrize("unit", ["tokens", "blocks", "documents"])
+@pytest.mark.parametrize("exhausted", ["stop", "repeat"])
+def test_the_target_that_a_mixture_reaches_is_one_of_the_whole_run(
+    place: Path, state: Json, unit: str, exhausted: str
+) -> None:
+    """It is asked for, and is met; one more is not."""
+    weights = {"web": "0.75", "math": "0.25"}
+    most = {"max_epochs": 2} if exhausted == "repeat" else {}
+    out = place / f"reached_{unit}_{exhausted}"
+
+    def made(target: int) -> Path:
+        mixture = {"weights": weights, "exhausted": exhausted, unit: target, **most}
+        recipe = written(place, "reached", recipe_of("web", "math", mixture=mixture))
+        return mill.continue_(place / "old/build/rows", recipe=recipe, out=out, at=state, workers=1).run.out
+
+    with pytest.raises(InputError) as error:
+        made({"tokens": 60000, "blocks": 1250, "documents": 400}[unit])
+    assert "left" in error.value.what
+    found = re.search(r"lower the budget to ([\d,]+) (\w+)", error.value.next)
+    assert found is not None, error.value.next
+    assert found[2].startswith(unit.removesuffix("s"))
+    reached = int(found[1].replace(",", ""))
+    facts = json.loads((made(reached) / "mixture/manifest.json").read_bytes())["facts"]["splits"]["train"]
+    had = sum(one.tokens for one in table_of(out).values())
+    assert facts["tokens"] + had <= reached * {"tokens": 1, "blocks": 48, "documents": 10**6}[unit]
+    if unit != "documents":
+        with pytest.raises(InputError, match="exhausted"):
+            made(reached + {"tokens": 200, "blocks": 4}[unit])
 
 
 @pytest.mark.parametrize(
@@ -496,6 +799,7 @@ def test_another_tokenizer_is_refused_by_a_run_in_the_directory_too(place: Path,
         (None, "the recipe has none"),
         ({"megabytes": 1}, "how many megabytes were seen is not known"),
         ({"tokens": 100}, "nothing is left: 90 tokens were asked for"),
+        ({"balance": "smallest"}, "rows that are left out to balance domains"),
         ({"weights": {"web": 1, "math": 0}, "tokens": 90000}, "web is exhausted"),
     ],
 )
@@ -555,6 +859,7 @@ def test_documents_that_are_held_out_now_and_were_trained_on_are_told(place: Pat
     assert warning.startswith(f"valid holds {met} documents that were trained on before")
 
 
+@pytest.mark.usefixtures("rest")
 def test_the_command_says_what_was_seen_and_what_is_to_come(place: Path, state: Json) -> None:
     (place / "state.json").write_text(json.dumps(state))
     words = ["continue", str(place / "old/build/rows"), "--recipe", str(place / "new.yaml")]
@@ -562,7 +867,7 @@ def test_the_command_says_what_was_seen_and_what_is_to_come(place: Path, state: 
         main, [*words, "--at", str(place / "state.json"), "--out", str(place / "shown"), "--workers", "1"]
     )
     assert shown.exit_code == 0, shown.output
-    for word in ("tokens trained on", "docs seen", "to come", "gone", "more", "rows are in order"):
+    for word in ("tokens trained on", "docs seen", "to come", "gone", "more", "build/mega are in order"):
         assert word in shown.output
     notes = json.loads((place / "shown/build/rows/manifest.json").read_bytes())["facts"]["notes"]
     assert any("in the order in which they are to be seen" in note for note in notes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import threading
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -307,6 +308,64 @@ def test_a_trainer_that_counts_its_steps_goes_from_epoch_to_epoch(drop_last, pre
     assert (batches.epoch, batches.position) == (3, 0)
     whole = Batches(numbered(22), 4, 1, **how)
     assert counted == [[numbers(batch) for batch in whole] for _ in range(3)]
+
+
+@given(
+    count=st.integers(1, 40),
+    parts=st.lists(
+        st.tuples(st.integers(1, 9), st.integers(1, 3), st.booleans(), st.integers(1, 6)),
+        min_size=1,
+        max_size=9,
+    ),
+)
+@settings(deadline=None, max_examples=60)
+def test_a_state_tells_the_samples_that_drop_last_left_out(count, parts, numbered):
+    """Whatever the cut was in each epoch: what a state does not have as left out was handed out."""
+    times, state = Counter(), None
+    for batch_size, world_size, drop_last, steps in parts:
+        ranks = [
+            Batches(numbered(count), batch_size, 1, drop_last=drop_last, rank=rank, world_size=world_size)
+            for rank in range(world_size)
+        ]
+        for batches in ranks:
+            if state is not None:
+                batches.load_state_dict(json.loads(state))
+            left = steps
+            for _ in range(steps):
+                for batch in batches:
+                    times.update(numbers(batch))
+                    left -= 1
+                    if not left:
+                        break
+                if not left:
+                    break
+        states = {json.dumps(batches.state_dict()) for batches in ranks}
+        assert len(states) == 1
+        state = states.pop()
+    told = json.loads(state)
+    ends = dict.fromkeys(range(told["epoch"]), count) | {told["epoch"]: told["position"]}
+    ends |= dict(told.get("left_out", []))
+    order = Batches(numbered(count), 1, 1)
+    seen = Counter(order.sample(epoch, at)[1] for epoch, end in ends.items() for at in range(end))
+    assert seen == times
+
+
+def test_a_state_without_what_was_left_out_is_read_and_one_that_is_damaged_is_not(numbered):
+    batches = Batches(numbered(22), 4, 1, drop_last=True)
+    stream(batches, 2)
+    state = batches.state_dict()
+    assert state["left_out"] == [[0, 20], [1, 20]]
+    before = {name: value for name, value in state.items() if name != "left_out"}
+    again = Batches(numbered(22), 4, 1, drop_last=True)
+    again.load_state_dict(before)
+    assert again.state_dict() == before
+    assert numbers(next(iter(again))) == numbers(next(iter(batches)))
+    whole = Batches(numbered(22), 4, 1)
+    stream(whole, 2)
+    assert "left_out" not in whole.state_dict()
+    for damaged in ([[2, 20]], [[0, 22]], [[0, -1]], [[0]], 3, [["a", "b"]]):
+        with pytest.raises(InputError, match="left out"):
+            again.load_state_dict({**state, "left_out": damaged})
 
 
 def test_a_loop_that_was_left_goes_on_where_it_was(numbered):

@@ -125,6 +125,42 @@ def test_with_other_steps_every_row_still_comes_once_in_the_same_order(
     assert found == [number for stage in slow_stream(run, seed) for number in stage]
 
 
+@given(
+    parts=st.lists(
+        st.tuples(st.booleans(), st.sampled_from([16, 48, 80, 128, 560]), st.integers(1, 9)), max_size=8
+    )
+)
+@settings(deadline=None, max_examples=25)
+def test_a_state_tells_the_rows_that_drop_last_left_out_of_each_stage(
+    run: Path, parts: list[tuple[bool, int, int]]
+) -> None:
+    found: list[int] = []
+    state = None
+    for drop_last, batch_tokens, steps in [*parts, (True, 128, 100)]:
+        more, state = walk(run, state, 1, steps, seed=1, batch_tokens=batch_tokens, drop_last=drop_last)
+        found += [number for step in more for number in step]
+    assert state is not None
+    assert state["stage"] == len(STAGES)
+    left_out = dict(state.get("left_out", []))
+    stream = slow_stream(run, 1)
+    assert found == [n for number, stage in enumerate(stream) for n in stage[: left_out.get(number)]]
+    again = open_curriculum(run, seed=1)
+    again.load_state_dict(state)
+    assert again.state_dict() == state
+
+
+def test_a_state_of_before_has_no_rows_left_out(run: Path) -> None:
+    whole, cut = (walk(run, None, 1, None, drop_last=drop_last)[1] for drop_last in (False, True))
+    assert "left_out" not in whole
+    assert cut == {**whole, "left_out": [[0, 32], [1, 8], [2, 32]]}
+    curriculum = open_curriculum(run, drop_last=True)
+    curriculum.load_state_dict(whole)
+    assert curriculum.is_over
+    for damaged in ([[3, 1]], [[0, 37]], "no"):
+        with pytest.raises(InputError, match="left out"):
+            curriculum.load_state_dict({**whole, "left_out": damaged})
+
+
 def test_a_stage_says_what_it_comes_to(run: Path) -> None:
     whole, cut = open_curriculum(run), open_curriculum(run, drop_last=True)
     assert [tuple(stage) for stage in whole.rows] == [

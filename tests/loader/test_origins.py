@@ -17,7 +17,7 @@ import tokmill as mill
 from loader.builds import documents, write_split
 from mill import write_problems
 from tokmill.errors import InputError
-from tokmill.loader import Batches, open_dataset
+from tokmill.loader import Batches, Curriculum, open_dataset
 from written import ZstdDecompressor
 
 DOMAIN = {"gsm": "math", "notes": "prose", "wiki": "prose"}
@@ -31,6 +31,11 @@ BUILDS: dict[str, dict[str, Any]] = {
     "padded": {"format": "memmap", "pack": {"layout": "pad", "length": 32}},
     "whole": {"format": "memmap", "pack": {"layout": "document", "length": 96}},
     "fitted": {"format": "npy", "pack": {"layout": "best_fit", "length": 96, "mix_domains": True}},
+}
+# of some sources
+SOME: dict[str, dict[str, Any]] = {
+    "wiki": {"format": "memmap", "sources": ["wiki"]},
+    "pair": {"format": "npy", "sources": ["gsm", "notes"], "pack": {"length": 32}},
 }
 
 
@@ -58,7 +63,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "tokenizer": {"train": {"model": "byte_bpe", "vocab_size": 300}, "eos": "<|endoftext|>"},
         "mixture": {"order": "shuffle"},
         "pack": {"length": 48},
-        "builds": [{"name": name, **build} for name, build in BUILDS.items()],
+        "builds": [{"name": name, **build} for name, build in {**BUILDS, **SOME}.items()],
     }
     (directory / "recipe.yaml").write_text(json.dumps(recipe))
     return mill.run(directory / "recipe.yaml", workers=1).out
@@ -254,3 +259,24 @@ def test_tensors_have_them_too_with_any_number_of_workers(run: Path) -> None:
             expect({name: value.numpy() for name, value in batch.items()}, known)
         found.append(torch.cat([batch["domain"] for batch in epoch]).tolist())
     assert found[0] == found[1]
+
+
+def test_stages_of_other_sources_are_numbered_alike(run: Path) -> None:
+    names = ("wiki", "pair", "memmap")
+    stages = [(name, open_dataset(run / "build" / name, "train")) for name in names]
+    curriculum = Curriculum(stages, 192, origins=True)
+    assert (curriculum.sources, curriculum.domains) == (sorted(DOMAIN), ["math", "prose"])
+    by_ids: Rows = {}
+    for name in names:
+        for ids, docs in rows_by_ids(run / "build" / name, "train").items():
+            by_ids.setdefault(ids, []).extend(docs)
+    seen = set()
+    for batch in curriculum:
+        expect(batch, by_ids)
+        seen |= set(np.unique(batch["token_source"]).tolist())
+    assert seen == {0, 1, 2}
+    sent = pickle.loads(pickle.dumps(Curriculum(stages, 192, origins=True)))  # noqa: S301
+    assert [batch["source"].tolist() for batch in sent] == [
+        batch["source"].tolist() for batch in Curriculum(stages, 192, origins=True)
+    ]
+    assert Curriculum(stages, 192).sources == sorted(DOMAIN)

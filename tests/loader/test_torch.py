@@ -49,6 +49,22 @@ def test_any_number_of_workers_gives_the_order_of_one_process(ds, workers, drop_
     assert stream(Feed(Batches(ds, 4, 1, **how), workers)) == plain
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_feed_tells_what_drop_last_left_out(ds, workers):
+    feed = Feed(Batches(ds, 7, 1, drop_last=True), workers)
+    plain = Batches(ds, 7, 1, drop_last=True)
+    assert stream(feed) == stream(plain)
+    left_out = len(ds) % 7
+    assert left_out
+    assert feed.batches.state_dict() == plain.state_dict()
+    assert plain.state_dict()["left_out"] == [[0, len(ds) - left_out]]
+    # what is left of the next epoch fills no step
+    wider = Batches(ds, len(ds) - 1, 1, drop_last=True)
+    wider.load_state_dict({**plain.state_dict(), "position": 8})
+    assert stream(Feed(wider, workers)) == []
+    assert wider.state_dict()["left_out"] == [[0, len(ds) - left_out], [1, 8]]
+
+
 @pytest.mark.parametrize("before", [0, 1, 2])
 def test_a_feed_is_resumed_with_other_workers_ranks_and_batches(ds, before):
     whole = [row for part in stream(Batches(ds, 1, 3, length=60)) for row in part]

@@ -337,6 +337,77 @@ def test_a_source_that_the_stages_before_used_up_is_told(staged: Staged, tmp_pat
     assert re.search(told, ended.stderr)
 
 
+def write_few(home: Path, **mixture: Any) -> Path:
+    """Two sources of 60 documents, of which `math` is in the default weights not at all."""
+    path = write_staged(home, **mixture)
+    recipe = json.loads(path.read_text())
+    recipe["sources"] = [one for one in recipe["sources"] if one["name"] != "books"]
+    for name in ("web", "math"):
+        lines = (home / f"{name}.jsonl").read_text().splitlines()[:60]
+        (home / f"{name}.jsonl").write_text("".join(line + "\n" for line in lines))
+    recipe |= {"pack": {"length": 32}, "scores": [], "split": {"valid_fraction": "0.1"}}
+    path.write_text(json.dumps(recipe))
+    return path
+
+
+def tokens_by_domain(build: Path) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for row in read_row_index(build / "train/index.jsonl.zst"):
+        for span in row.docs:
+            domain = DOMAINS[span.source]
+            found[domain] = found.get(domain, 0) + span.end - span.start
+    return found
+
+
+def test_a_source_without_a_weight_is_brought_in_by_a_later_stage(tmp_path: Path) -> None:
+    stages = [
+        {"name": "main", "steps": 4},
+        {"name": "anneal", "tokens": 640, "weights": {"web": "0.25", "math": "0.75"}},
+    ]
+    weights = {"web": "1", "math": "0"}
+    recipe = write_few(tmp_path, weights=weights, batch_tokens=128, stages=stages, exhausted="stop")
+    out = mill.run(recipe, out=tmp_path / "out", workers=1).out
+    assert tokens_by_domain(out / "build/rows-main") == {"web": 512}
+    annealed = tokens_by_domain(out / "build/rows-anneal")
+    assert sum(annealed.values()) == 640
+    assert abs(annealed["math"] - 480) <= 50  # a document
+    told = json.loads(recipe.read_text())
+    told["mixture"]["stages"] = stages[:1]
+    recipe.write_text(json.dumps(told))
+    ended = mill.run(recipe, out=tmp_path / "without", workers=1)
+    assert not (ended.out / "ingest/math").exists(), "no stage has any of it"
+
+
+def test_a_stage_that_its_documents_do_not_fill_is_a_warning(tmp_path: Path) -> None:
+    stages = [{"name": "main", "tokens": 1600}, {"name": "b", "steps": 60, "length": 64}]
+    weights = {"web": "0.5", "math": "0.5"}
+    recipe = write_few(
+        tmp_path, weights=weights, batch_tokens=192, stages=stages, exhausted="renormalize", max_epochs=4
+    )
+    made = mill.run(recipe, out=tmp_path / "out", workers=1)
+    rows = len(MemmapRows(made.out / "build/rows-b/train").ids)
+    assert 0 < rows < 180
+    (told,) = (what for step, what in made.warnings if step == "curriculum")
+    assert told.startswith(f"the stage b has {rows} of 180 rows, {-(-rows // 3)} of 60 steps")
+    stages[1]["steps"] = rows // 3
+    enough = write_few(tmp_path, weights=weights, batch_tokens=192, stages=stages, exhausted="renormalize")
+    made = mill.run(enough, out=tmp_path / "out", workers=1)
+    assert not [what for step, what in made.warnings if step == "curriculum"]
+    assert len(MemmapRows(made.out / "build/rows-b/train").ids) == rows // 3 * 3
+
+
+def test_a_stage_whose_documents_were_all_had_before_says_so(tmp_path: Path) -> None:
+    stages = [{"name": "main", "tokens": 100_000}, {"name": "b", "steps": 6}]
+    weights = {"web": "0.5", "math": "0.5"}
+    recipe = write_few(tmp_path, weights=weights, batch_tokens=128, stages=stages, exhausted="renormalize")
+    with pytest.raises(InputError, match="the stage b has no row: no document is left") as raised:
+        mill.run(recipe, out=tmp_path / "out", workers=1)
+    trained = sum(table.num_rows for _, table, _ in shards_of(tmp_path / "out").values())
+    assert f"{trained} had_before" in str(raised.value)
+    assert "`exhausted: repeat`" in str(raised.value)
+    assert "more tokens" not in str(raised.value)
+
+
 MISTAKES = {
     "tokens: 5M": ({"tokens": "5M"}, "leave it out"),
     "no held_out": ({"held_out": "mixed"}, "set `held_out: whole`"),

@@ -13,7 +13,7 @@ another. No text and no id is kept.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,24 @@ class Continues(msgspec.Struct, frozen=True):
     tokenizer: Json
     tokens: int  # that were trained on, and whole passes of documents: of the table, all together
     passes: int
+    # builds that were trained on before those, where their runs were rests themselves
+    before: tuple[BuildRead, ...] | msgspec.UnsetType = msgspec.UNSET
+    # how a recipe trained the tokenizer; not there: nothing says it
+    train: Json | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def counted(self) -> tuple[BuildRead, ...]:
+        """All builds that are in the table."""
+        return (*self.builds, *(self.before or ()))
+
+
+def outer_histories(found: Iterable[Continues]) -> list[Continues]:
+    """Those that no other was made of: what is in several is in one of these."""
+    known = {one.history: one for one in found}
+    # a rest that went on from another before a step was taken has the very table of it
+    made_of = [(one.history, build.history) for one in known.values() for build in one.counted]
+    inner = {history for own, history in made_of if history != own}
+    return [one for digest, one in known.items() if digest not in inner]
 
 
 def meaning_of(tokenizer: Mapping[str, Any]) -> Json:

@@ -5,20 +5,24 @@
     doc_id, text ─ meetings.py ─> the steps that saw it, and those that will
     step ─ its samples, rank by rank ─ trace.py ─> documents and characters of a batch
 
-A state says how far the global order was used; batch size and ranks may have changed on the way. A step is
-one of a run whose batch size and ranks were the same all the time.
+A state says how far the global order was used, and which epochs ended before their last sample; batch size
+and ranks may have changed on the way. A step is one of a run whose batch size and ranks were the same all the
+time. In a build of a stage, which is walked once, it is one of the stage.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tokmill.artifacts.history import load_continues, outer_histories
 from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.step import mixture_of
 from tokmill.audit.exposure import Exposure, PlacesFile, measure_exposure
 from tokmill.audit.grouping import group_documents
 from tokmill.audit.meetings import (
@@ -33,8 +37,8 @@ from tokmill.audit.meetings import (
 from tokmill.audit.passes import write_passes
 from tokmill.audit.places import Turns, entry_of
 from tokmill.audit.trace import BuildSplit, open_build, trace_row
-from tokmill.errors import InputError
-from tokmill.loader.batches import Batches, Step
+from tokmill.errors import InputError, plural
+from tokmill.loader.batches import Batches, Step, left_out_of
 from tokmill.loader.dataset import open_dataset
 from tokmill.loader.history import Sample, Times, count_times
 from tokmill.loader.order import Bucketing, Shuffle
@@ -56,7 +60,7 @@ class Group(NamedTuple):
 
 
 class Seen(NamedTuple):
-    epoch: int
+    epoch: int  # 1: a stage is over
     position: int
     epoch_samples: int
     step: int | None
@@ -64,6 +68,8 @@ class Seen(NamedTuple):
     groups: list[Group]
     total: Group
     passes: dict[int, int]  # documents by how many times they were seen whole
+    stage: str | None = None  # that the build is of, where it is one of a curriculum
+    earlier_tokens: int = 0  # that were trained on before the run of the build, and are not counted
     meetings: list[Meeting] | None = None  # of a document, or of a text
     batch: list[Json] | None = None
     out: Path | None = None
@@ -95,6 +101,7 @@ def seen(
     doc_id: str | None = None,
     text: str | None = None,
     source: str | None = None,
+    stage: str | None = None,
     batch: int | None = None,
     out: str | Path | None = None,
 ) -> Seen:
@@ -102,13 +109,22 @@ def seen(
     of `batch_size` samples on each of `world_size` ranks. Of several builds, the datasets of one loader with
     `weights`. `by`: source, domain, license, language, or a score of the run, in tenths. `doc_id`: also in
     which steps that document was and will be, up to the end of the next epoch; `text`: the same of all
-    documents that have it, where they have it. `batch`: also the documents and characters of that step, rank
-    by rank. `out`: a Parquet file for all documents, one row each."""
+    documents that have it, where they have it; `source`: only of that one. `stage`: which one is meant, where
+    a state has several of one build. `batch`: also the documents and characters of that step, rank by rank.
+    `out`: a Parquet file for all documents, one row each. Of a run that is the rest of others, what those
+    trained on is told (`earlier_tokens`) and not counted."""
     if doc_id is not None and text is not None:
         raise InputError("is asked for beside a text", where="doc_id", next="give one of them")
+    if source is not None and doc_id is None and text is None:
+        raise InputError(
+            "says which document or text is meant, and none is given",
+            where="source",
+            next="give `doc_id` or `text`, or leave it out: all sources are told",
+        )
     found = read_until(
         builds, state=state, step=step, batch_size=batch_size, world_size=world_size, seed=seed,
         weights=weights, shuffle=shuffle, drop_last=drop_last, split=split, needs_steps=batch is not None,
+        stage=stage,
     )  # fmt: skip
     loader, opened, (epoch, position) = found.loader, found.opened, found.now
     turns = [turns_of(one) for one in opened]
@@ -130,15 +146,17 @@ def seen(
         groups,
         total,
         dict(sorted(passes.items())),
+        found.stage,
+        _earlier_tokens(opened),
     )
     if doc_id is not None or text is not None:
         sought = _sought(opened, turns, doc_id, text, source)
         parts = list(zip(opened, turns, sought, strict=True))
-        told = told._replace(
-            meetings=meetings(loader, parts, found.now, found.epochs, batch_size is not None)
-        )
+        met = meetings(loader, parts, found.now, found.epochs, batch_size is not None)
+        ends = loader.left_out
+        told = told._replace(meetings=[one for one in met if one.position < ends.get(one.epoch, sys.maxsize)])
     if batch is not None:
-        told = told._replace(batch=_batch(loader, opened, batch))
+        told = told._replace(batch=_batch(found, batch))
     if out is not None:
         builds_read = [
             (one.name.removeprefix("build/"), own, places_file(one), counted)
@@ -157,15 +175,25 @@ def _sought(
     source: str | None,
 ) -> list[list[Sought]]:
     """In each build."""
+    known = sorted({shard.source for split in opened for shard in run_around(split).shards})
+    if source not in (None, *known):
+        raise InputError(
+            f"no source is called {source!r}",
+            where=str(opened[0].build.directory),
+            next=f"give one of {', '.join(known)}",
+        )
     if text is not None:
         return [seek_text(split, own, text, source) for split, own in zip(opened, turns, strict=True)]
     assert doc_id is not None, "one of them is given"
     found = [seek_document(split, doc_id, source) for split in opened]
     if all(one is None for one in found):
+        others = sorted({place.shard.source for split in opened for place in run_around(split).find(doc_id)})
         raise InputError(
-            f"no document is called {doc_id!r}",
+            f"no document of the source {source} is called {doc_id!r}"
+            if others
+            else f"no document is called {doc_id!r}",
             where=str(opened[0].build.directory),
-            next="`tokmill documents` lists them",
+            next=f"there is one of {', '.join(others)}" if others else "`tokmill documents` lists them",
         )
     return [one or [] for one in found]
 
@@ -178,6 +206,7 @@ class ReadUntil(NamedTuple):
     now: Sample
     times: list[Times]  # of each build, how often each row was handed out
     epochs: int  # that are looked at for what is to come: to the end of the next, and a stage has one
+    stage: str | None = None  # of a curriculum
 
 
 def read_until(
@@ -193,13 +222,21 @@ def read_until(
     drop_last: bool,
     split: str | None,
     needs_steps: bool = False,
+    stage: str | None = None,
 ) -> ReadUntil:
     """As `seen` takes them. The loader stands at the state, or before the step."""
     paths = [builds] if isinstance(builds, str | Path) else list(builds)
     told = load_state(state) if state is not None else None
-    is_stage = told is not None and "stages" in told
-    if told is not None and is_stage:
-        told = _of_stage(told, [open_dataset(path, split).fingerprint for path in paths])
+    name = None
+    if told is not None and "stages" in told:
+        number = _number_of(told, [open_dataset(path, split).fingerprint for path in paths], stage)
+        name, told = told["stages"][number]["name"], _of_stage(told, number)
+    elif stage is not None:
+        raise InputError(
+            "is asked for without a state of several",
+            where="stage",
+            next="give the `state` of a curriculum, or the build of that stage alone",
+        )
     if (told is None) == (step is None):
         raise InputError(
             "needs a state of the loader, or a step",
@@ -219,16 +256,23 @@ def read_until(
         world_size=world_size,
         drop_last=drop_last,
     )
+    opened = [open_build(path, split or one.split) for path, one in zip(paths, loader.datasets, strict=True)]
     if told is not None:
         loader.load_state_dict(dict(told))
     else:
         assert step is not None, "one of them is given"
+        name = _stage_of(opened)
+        if name is not None:
+            _refuse_beyond(loader, name, step, len(loader), "step")
         loader.epoch, loader.position = _start_of(loader, step)
-    opened = [open_build(path, split or one.split) for path, one in zip(paths, loader.datasets, strict=True)]
-    taken = len(loader) * loader.batch_size * world_size if drop_last else None
-    times = count_times(loader.order, loader.epoch, loader.position, taken)
-    epochs = 1 if is_stage else loader.epoch + 2
-    return ReadUntil(loader, opened, Sample(loader.epoch, loader.position), times, epochs)
+    if drop_last and not loader.left_out:
+        # a state of before it was told: all its steps were as large as these
+        taken = len(loader) * loader.batch_size * world_size
+        if taken < loader.epoch_samples:
+            loader.left_out = dict.fromkeys(range(loader.epoch), taken)
+    times = count_times(loader.order, loader.epoch, loader.position, loader.left_out)
+    epochs = 1 if name is not None else loader.epoch + 2
+    return ReadUntil(loader, opened, Sample(loader.epoch, loader.position), times, epochs, name)
 
 
 def turns_of(split: BuildSplit) -> Turns:
@@ -273,17 +317,79 @@ def _checked(told: Any, where: str) -> Mapping[str, Any]:
     return told
 
 
-def _of_stage(told: Mapping[str, Any], fingerprints: list[str]) -> Mapping[str, Any]:
-    """What the loader of one stage would have said: all of it, a part, or nothing yet was walked."""
-    for number, stage in enumerate(told["stages"]):
-        if [one["fingerprint"] for one in stage["datasets"]] == fingerprints:
-            position = told["position"] if number == told["stage"] else 0
-            return {**stage, "epoch": int(number < told["stage"]), "position": position}
-    raise InputError(
-        "none of its stages is this build",
-        where="state",
-        next="give the build of one stage, such as out/NAME/build/rows-main",
-    )
+def _number_of(told: Mapping[str, Any], fingerprints: list[str], wanted: str | None) -> int:
+    """Of the stage that has these files, and that name if one is asked for."""
+    of_build = {
+        number: str(stage["name"])
+        for number, stage in enumerate(told["stages"])
+        if [one["fingerprint"] for one in stage["datasets"]] == fingerprints
+    }
+    if not of_build:
+        raise InputError(
+            "none of its stages is this build",
+            where="state",
+            next="give the build of one stage, such as out/NAME/build/rows-main",
+        )
+    numbers = [number for number, name in of_build.items() if wanted in (None, name)]
+    names = ", ".join(of_build.values())
+    if not numbers:
+        raise InputError(
+            f"no stage of this build is called {wanted!r}", where="stage", next=f"give one of {names}"
+        )
+    if len(numbers) > 1:
+        raise InputError(
+            f"{len(numbers)} of its stages are this build: {names}",
+            where="state",
+            next="say which one is meant with `stage`",
+        )
+    return numbers[0]
+
+
+def stage_alone(told: Mapping[str, Any], number: int) -> Mapping[str, Any]:
+    """The state of a curriculum that has no other stage: all of it, a part, or nothing yet was walked."""
+    samples = [stage["datasets"][0]["samples"] for stage in told["stages"]]
+    left_out = [[0, taken] for at, taken in left_out_of(told, samples).items() if at == number]
+    position = told["position"] if number == told["stage"] else 0
+    is_over = int(number < told["stage"])
+    alone = {"stages": [told["stages"][number]], "stage": is_over, "position": position}
+    return {**told, **alone, "left_out": left_out}
+
+
+def _of_stage(told: Mapping[str, Any], number: int) -> Mapping[str, Any]:
+    """What the loader of that stage would have said."""
+    alone = stage_alone(told, number)
+    kept = {"position": alone["position"], "left_out": alone["left_out"]}
+    return {**alone["stages"][0], "epoch": alone["stage"], **kept}
+
+
+def _stage_of(opened: Sequence[BuildSplit]) -> str | None:
+    """Of a build that is a stage's: its rows are walked once."""
+    if len(opened) > 1 or opened[0].run is None:
+        return None
+    mixture = mixture_of(opened[0].run.artifacts, opened[0].build)
+    if mixture is None or opened[0].split not in mixture.manifest.facts["splits"]:
+        return None
+    stage = mixture.manifest.config.get("stage")
+    return None if stage is None else str(stage["name"])
+
+
+def _refuse_beyond(loader: Batches, stage: str, step: int, last: int, where: str) -> None:
+    if step > last:
+        rows = plural(loader.batch_size * loader.world_size, "row")
+        has = f"{plural(len(loader), 'step')} of {rows}"
+        raise InputError(
+            f"{step:,} is after the end of the stage {stage}, which has {has}",
+            where=where,
+            next=f"give {last:,} or less: steps count within the stage, from 0"
+            if last >= 0
+            else "give a smaller batch size",
+        )
+
+
+def _earlier_tokens(opened: Sequence[BuildSplit]) -> int:
+    """Of the runs that these go on from; what is in the histories of several counts once."""
+    found = {split.run.directory: load_continues(split.run.directory) for split in opened if split.run}
+    return sum(one.tokens for one in outer_histories(one for one in found.values() if one is not None))
 
 
 def _start_of(loader: Batches, step: int) -> tuple[int, int]:
@@ -309,7 +415,10 @@ def _group(name: str, row: np.ndarray[Any, np.dtype[np.int64]]) -> Group:
     return Group(name, tokens, seen, new, seen / tokens if tokens else 0.0, whole, partly, unseen)
 
 
-def _batch(loader: Batches, opened: list[BuildSplit], step: int) -> list[Json]:
+def _batch(read: ReadUntil, step: int) -> list[Json]:
+    loader, opened = read.loader, read.opened
+    if read.stage is not None:
+        _refuse_beyond(loader, read.stage, step, len(loader) - 1, "batch")
     epoch, start = _start_of(loader, step)
     stop = min(start + loader.batch_size * loader.world_size, loader.epoch_samples)
     if stop - start > _TRACED_ROWS:

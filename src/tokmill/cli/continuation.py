@@ -63,8 +63,13 @@ def _render(made: Rest) -> None:
         table.add_row(
             shown(source), f"{told['trained_on']:,}", *(f"{count:,}" for count in counts), f"{told['gone']:,}"
         )
+    for source, told in made.gone.items():
+        table.add_row(shown(source), f"{told['trained_on']:,}", *"0000", f"{told['documents']:,}")
     out.print(table)
     history = plural(made.continues.tokens, "token")
     out.print(f"[dim]after {history}, by {escape(made.continues.history[:16])}[/]")
-    if any(step.startswith("build/") for step in made.run.artifacts):
-        err.print("[dim]its rows are in order, and the loader leaves them there[/]")
+    ordered = [
+        step for step, artifact in made.run.artifacts.items() if artifact.manifest.facts.get("is_in_order")
+    ]
+    if ordered:
+        err.print(f"[dim]the rows of {', '.join(ordered)} are in order, and the loader leaves them there[/]")

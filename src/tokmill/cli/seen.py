@@ -70,6 +70,7 @@ def read_options(command: Command) -> Command:
 @click.option("--doc-id", help="A document: the steps that saw it, and those that will.")
 @click.option("--text", help="Words, as they are trained on: the steps that saw them, and those that will.")
 @click.option("--source", help="With --doc-id or --text: only of this source.")
+@click.option("--stage", help="Of a state of stages, the one that is meant, where several are of one build.")
 @click.option("--batch", type=click.IntRange(0), help="A step: its documents and characters, rank by rank.")
 @out_option("a Parquet file with every document, and how often it was seen", ANY_FILE)
 @verb
@@ -82,10 +83,11 @@ def seen_command(as_json: bool, weights: str | None, **options: Any) -> None:
 
 
 def _render(found: Seen) -> None:
-    step = f"step {found.step:,}, " if found.step is not None else ""
-    out.print(
-        f"[dim]before {step}sample {found.position:,} of {found.epoch_samples:,} in epoch {found.epoch:,}[/]"
-    )
+    out.print(f"[dim]{_moment(found)}[/]")
+    if found.earlier_tokens:
+        out.print(
+            f"[dim]after {found.earlier_tokens:,} tokens of earlier runs, which are not counted here[/]"
+        )
     table = Table(box=None, pad_edge=False)
     table.add_column(found.by)
     for name in ("tokens seen", "share", "epochs", "covered", "docs whole", "partly", "not yet"):
@@ -99,6 +101,14 @@ def _render(found: Seen) -> None:
         _render_meetings(found.meetings)
     for rank in found.batch or []:
         _render_rank(rank)
+
+
+def _moment(found: Seen) -> str:
+    if found.stage is not None and found.epoch:
+        return f"after the end of the stage {shown(found.stage)}"
+    step = f"step {found.step:,}, " if found.step is not None else ""
+    where = f"in epoch {found.epoch:,}" if found.stage is None else f"of the stage {shown(found.stage)}"
+    return f"before {step}sample {found.position:,} of {found.epoch_samples:,} {where}"
 
 
 def _cells(group: Group, total: Group) -> list[str]:
@@ -117,7 +127,7 @@ def _cells(group: Group, total: Group) -> list[str]:
 
 def _render_meetings(meetings: list[Meeting]) -> None:
     if not meetings:
-        out.print("it is in no row of these builds")
+        out.print("no step has it")
     for one in meetings[:_SHOWN_MEETINGS]:
         when = (
             f"step {one.step:,}" if one.step is not None else f"epoch {one.epoch:,} sample {one.position:,}"

@@ -5,7 +5,9 @@
     recipe ───────────────────────────────────────────┘  the mixture puts last what was seen
 
 The run begins as a copy of the one that it continues (hard links: files are replaced and never written over),
-so documents that are in both are not read, cleaned and encoded twice. What was taken down there stays down.
+so documents that are in both are not read, cleaned and encoded twice. What was taken down in one of the runs
+stays down. What says so is written first, then the table, then the copy: however soon a rest is killed, its
+directory is never that of a run which begins at the beginning, and never one where a document comes back.
 
 From then on the directory is one of a run like any other: the recipe may be run in it again, documents may be
 taken down, `verify` proves it. The run that it continues is needed no more.
@@ -16,27 +18,31 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import pyarrow as pa
 
-from tokmill.artifacts.history import Continues, meaning_of, write_history
-from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.history import HISTORY_FILE, Continues, load_continues, meaning_of, write_history
+from tokmill.artifacts.manifest import MANIFEST, Json, canonical
 from tokmill.artifacts.progress import Progress, Silence
 from tokmill.artifacts.runs import link_run, load_finished, open_run
-from tokmill.artifacts.tombstones import FORGOTTEN_FILE
-from tokmill.audit.seen import read_until
+from tokmill.artifacts.step import open_artifact
+from tokmill.artifacts.tombstones import load_forgotten, write_forgotten
+from tokmill.audit.seen import load_state, read_until
 from tokmill.continuation.history import history_of
-from tokmill.errors import InputError, TokenizerMismatch
+from tokmill.continuation.stages import walked_stages
+from tokmill.errors import InputError, RecipeError, TokenizerError
 from tokmill.loader.order import Shuffle
 from tokmill.pipeline.run import RunResult, base_of, run
-from tokmill.pipeline.tokens import pinned_file, refuse_without_mixture
+from tokmill.pipeline.tokens import pinned_file, refuse_other_training, refuse_without_mixture
 from tokmill.recipe import Recipe
 from tokmill.recipe.file import Settings, read_recipe
+from tokmill.schema import FORGOTTEN
 from tokmill.stages.build.continued import refuse_other_tokenizer
+from tokmill.storage.disk import commit_bytes
 from tokmill.storage.lease import open_lease
 from tokmill.storage.location import is_url
 
@@ -45,9 +51,14 @@ class Rest(NamedTuple):
     run: RunResult
     continues: Continues
     sources: Json  # of training, what was seen and what is to come; none: the run stopped before the mixture
+    gone: Json  # of sources that the recipe has not any more, what was seen
 
     def as_json(self) -> Json:
-        told = {"continues": msgspec.to_builtins(self.continues), "sources": self.sources}
+        told = {
+            "continues": msgspec.to_builtins(self.continues),
+            "sources": self.sources,
+            "gone": self.gone,
+        }
         return {**self.run.as_json(), **told}
 
 
@@ -73,8 +84,9 @@ def continue_(
     """Run `recipe` as the rest of a run whose `builds` were trained on, until a state of the loader (`at`, a
     mapping or a file of JSON), or before a `step` of `batch_size` samples on each of `world_size` ranks.
 
-    What was seen comes after everything else of its source, and a target counts what was seen. The other
-    arguments are those of `seen` and of `run`."""
+    What was seen comes after everything else of its source, and a target counts what was seen. A state of a
+    curriculum is of all stages that it walked: one of their builds is enough where the others lie beside it.
+    The other arguments are those of `seen` and of `run`."""
     if (at is None) == (step is None):
         raise InputError(
             "needs a state of the loader, or a step",
@@ -82,22 +94,48 @@ def continue_(
             next="give one of them (`--at`, `--step`)",
         )
     written, base = read_recipe(recipe, set), base_of(recipe)
-    read = read_until(
-        builds, state=at, step=step, batch_size=batch_size, world_size=world_size, seed=seed,
-        weights=weights, shuffle=shuffle, drop_last=drop_last, split=split,
-    )  # fmt: skip
-    table, continues = history_of(read)
-    runs = [one.run.directory for one in read.opened if one.run is not None]
+    told = load_state(at) if at is not None else None
+    is_staged = told is not None and "stages" in told
+    stages: list[tuple[Any, Any]] = [(builds, told)]
+    if told is not None and is_staged:
+        if drop_last:
+            raise InputError(
+                "what the last steps of stages left out is told by the state of them",
+                where="drop_last",
+                next="leave it out",
+            )
+        stages = [*walked_stages(told, [builds] if isinstance(builds, str | Path) else builds, split)]
+    reads = [
+        read_until(
+            own, state=state, step=step, batch_size=batch_size, world_size=world_size, seed=seed,
+            weights=weights, shuffle=shuffle, drop_last=drop_last, split=split,
+        )
+        for own, state in stages
+    ]  # fmt: skip
+    table, continues = history_of(reads, told if told and is_staged else reads[0].loader.state_dict())
+    runs = [one.run.directory for read in reads for one in read.opened if one.run is not None]
     place = _place(written.recipe.name if out is None else out, base, runs, is_default=out is None)
     refuse_without_mixture(written.recipe)
     pinned = _pinned(written.recipe, base, runs[0], continues)
     settings = {**set, **pinned} if isinstance(set, Mapping) else [*set, *_as_words(pinned)]
+    load_finished(runs[0])
     with open_lease(place, wait=wait, say=(progress or Silence()).say):
-        if not (place / "ingest").is_dir():
-            _begin_as(runs[0], place)
+        _refuse_another(place, continues)
+        is_new = not (place / "ingest").is_dir()
+        former = _table_here(place)
+        _keep_down(runs, place)
         write_history(place, table, continues)
-    result = run(recipe, place, set=settings, workers=workers, wait=wait, progress=progress)
-    return Rest(result, continues, _sources(result))
+        if is_new:
+            with contextlib.suppress(OSError):  # of another file system: all is made again
+                link_run(runs[0], place)
+    try:
+        result = run(recipe, place, set=settings, workers=workers, wait=wait, progress=progress)
+    except (RecipeError, InputError, TokenizerError):
+        with open_lease(place, wait=wait, say=(progress or Silence()).say):
+            _take_back(place, former, continues)
+        raise
+    sources = _sources(result)
+    return Rest(result, continues, sources, _gone(table, sources) if sources else {})
 
 
 def _place(out: str | Path, base: Path, runs: Sequence[Path], *, is_default: bool) -> Path:
@@ -117,12 +155,50 @@ def _place(out: str | Path, base: Path, runs: Sequence[Path], *, is_default: boo
     return place
 
 
-def _begin_as(run: Path, place: Path) -> None:
-    load_finished(run)
-    with contextlib.suppress(OSError):  # of another file system: all is made again
-        link_run(run, place)
-    if (run / FORGOTTEN_FILE).is_file():
-        shutil.copyfile(run / FORGOTTEN_FILE, place / FORGOTTEN_FILE)
+def _refuse_another(place: Path, continues: Continues) -> None:
+    """A run from the beginning would be a rest from then on, whatever became of this one."""
+    there = load_continues(place)
+    if there is None and any((place / name).exists() for name in ("ingest", MANIFEST)):
+        raise InputError(
+            "holds a run that is not the rest of another",
+            where=str(place),
+            next="give a directory that is not there yet (`--out`)",
+        )
+    read = {build.identity for build in continues.builds}
+    if there is not None and read.isdisjoint(build.identity for build in there.builds):
+        raise InputError(
+            f"holds the rest of another run, of its {there.builds[0].build}",
+            where=str(place),
+            next="give another directory (`--out`)",
+        )
+
+
+def _table_here(place: Path) -> bytes | None:
+    path = place / HISTORY_FILE
+    return path.read_bytes() if path.is_file() else None
+
+
+def _take_back(place: Path, former: bytes | None, continues: Continues) -> None:
+    """A rest that was there stays what it was where the new one was refused, and nothing was made of it."""
+    mixture = open_artifact(place / "mixture")
+    made_of = mixture.manifest.config.get("continues") or {} if mixture is not None else {}
+    if former is not None and made_of.get("history") != continues.history:
+        commit_bytes(place / HISTORY_FILE, former)
+
+
+def _keep_down(runs: Sequence[Path], place: Path) -> None:
+    """The lists of what was taken down, of all runs and of the one here, as one."""
+    tables = [load_forgotten(one) for one in dict.fromkeys([place, *runs])]
+    first: dict[tuple[str, str], Json] = {}
+    for row in [row for table in tables for row in table.to_pylist()]:
+        first.setdefault((row["source"], row["id_sha256"]), row)
+    notes: dict[bytes, list[Json]] = {}  # of takedowns, each once
+    for key, value in [item for table in tables for item in (table.schema.metadata or {}).items()]:
+        notes[key] = notes.get(key, []) + [one for one in json.loads(value) if one not in notes.get(key, [])]
+    whole = pa.Table.from_pylist([first[id] for id in sorted(first)], FORGOTTEN)
+    whole = whole.replace_schema_metadata({key: canonical(noted) for key, noted in notes.items()} or None)
+    if first and not whole.equals(tables[0], check_metadata=True):
+        write_forgotten(place, whole)
 
 
 def _pinned(recipe: Recipe, base: Path, run: Path, continues: Continues) -> dict[str, Any]:
@@ -134,13 +210,7 @@ def _pinned(recipe: Recipe, base: Path, run: Path, continues: Continues) -> dict
         refuse_other_tokenizer(continues, {**continues.tokenizer, "sha256": sha256})
     if tokenizer is None or tokenizer.train is None:
         return {}
-    before = load_finished(run).config.get("tokenizer") or {}
-    if before.get("train") not in (None, tokenizer.train.model_dump(mode="json")):
-        raise TokenizerMismatch(
-            "the recipe trains another tokenizer than that of the run",
-            where="tokenizer.train",
-            next="leave `tokenizer` as it was",
-        )
+    refuse_other_training(continues, tokenizer.train)
     artifact = open_run(run)["tokenizer"]
     assert meaning_of(artifact.manifest.facts) == continues.tokenizer, "the builds were made with it"
     (entry, *_) = artifact.manifest.entries("tokenizer")
@@ -152,6 +222,15 @@ def _pinned(recipe: Recipe, base: Path, run: Path, continues: Continues) -> dict
 
 def _as_words(settings: Mapping[str, Any]) -> list[str]:
     return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
+
+
+def _gone(table: Any, sources: Json) -> Json:
+    sums = table.group_by("source").aggregate([("tokens", "sum"), ("id", "count")]).to_pylist()
+    return {
+        one["source"]: {"trained_on": one["tokens_sum"], "documents": one["id_count"]}
+        for one in sums
+        if one["source"] not in sources
+    }
 
 
 def _sources(result: RunResult) -> Json:

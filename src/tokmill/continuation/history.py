@@ -3,15 +3,18 @@
     builds, state ─ audit/seen ─> times of each row ─ places ─> passes of each document ─┐
     seen.parquet of a run that was itself the rest of another ───────────────────────────┴─> seen.parquet
 
-Two documents of a source with one id count as one, that was had as often as the one that was had more.
+Two documents of a source with one id count as one, that was had as often as the one that was had more. A
+history that another one was made of is in it already, and is not added again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -23,35 +26,69 @@ from tokmill.artifacts.history import (
     added,
     load_continues,
     meaning_of,
+    outer_histories,
 )
+from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.runs import load_finished
 from tokmill.audit.exposure import count_passes
 from tokmill.audit.places import Turns
 from tokmill.audit.seen import ReadUntil, places_file, turns_of
 from tokmill.audit.trace import BuildSplit
-from tokmill.errors import TokenizerMismatch
+from tokmill.errors import InputError, TokenizerMismatch
 from tokmill.schema import SEEN
 from tokmill.storage.tables import id_hashes, load_table, table_sha256
 
 _MOST = np.iinfo(np.uint16).max
 
 
-def history_of(read: ReadUntil) -> tuple[Any, Continues]:
-    """The table, and what it is of."""
-    own = [
-        _seen_in(turns_of(split), split, times) for split, times in zip(read.opened, read.times, strict=True)
-    ]
-    runs = {split.run.directory for split in read.opened if split.run is not None}
-    earlier = {found.history: run for run in sorted(runs) if (found := load_continues(run)) is not None}
-    before = [load_table(run / HISTORY_FILE) for run in earlier.values()]
-    table = added([*own, *before])
+def history_of(reads: Sequence[ReadUntil], state: Mapping[str, Any]) -> tuple[Any, Continues]:
+    """The table, and what it is of: all that these loaders have read. `state` is what tells it."""
+    opened = [split for read in reads for split in read.opened]
+    times = [counted for read in reads for counted in read.times]
+    own = [_seen_in(turns_of(split), split, counted) for split, counted in zip(opened, times, strict=True)]
+    earlier = _earlier_histories(opened)
+    table = added([*own, *(load_table(run / HISTORY_FILE) for run in earlier)])
+    before = dict.fromkeys(one for found in earlier.values() for one in found.counted)
     return table, Continues(
         history=table_sha256(table),
-        builds=tuple(map(_build_read, read.opened)),
-        state=read.loader.state_dict(),
-        tokenizer=_tokenizer_of(read.opened),
+        builds=tuple(map(_build_read, opened)),
+        state=dict(state),
+        tokenizer=_tokenizer_of(opened),
         tokens=int(np.asarray(table.column("tokens")).sum()),
         passes=int(np.asarray(table.column("passes")).sum()),
+        before=tuple(before) or msgspec.UNSET,
+        train=_training_of(opened) or msgspec.UNSET,
     )
+
+
+def _earlier_histories(opened: Sequence[BuildSplit]) -> dict[Path, Continues]:
+    """Of runs that were rests themselves: those that are in no other, whose parts nobody counts twice."""
+    runs = sorted({split.run.directory for split in opened if split.run is not None})
+    known = {found.history: run for run in runs if (found := load_continues(run)) is not None}
+    histories = outer_histories(found for run in runs if (found := load_continues(run)) is not None)
+    outer = {known[found.history]: found for found in histories}
+    for (first, one), (second, other) in itertools.combinations(outer.items(), 2):
+        shared = {build.identity for build in one.counted}
+        for build in other.counted:
+            if build.identity in shared:
+                raise InputError(
+                    f"its history and that of {first} both count what was seen of {build.build}, and neither "
+                    "was made of the other",
+                    where=str(second),
+                    next="go on from one of them",
+                )
+    return outer
+
+
+def _training_of(opened: Sequence[BuildSplit]) -> Json | None:
+    """How the tokenizer was trained, where a run or the one that it continues says it."""
+    for run in dict.fromkeys(split.run.directory for split in opened if split.run is not None):
+        before = load_continues(run)
+        told: Json | None = before.train or None if before is not None else None
+        told = told or (load_finished(run).config.get("tokenizer") or {}).get("train")
+        if told is not None:
+            return told
+    return None
 
 
 def _seen_in(turns: Turns, split: BuildSplit, times: NDArray[np.uint16]) -> Any:

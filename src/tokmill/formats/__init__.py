@@ -94,7 +94,8 @@ class Tokens(Protocol):
     @property
     def experiment_id(self) -> str: ...
     def describe(self) -> dict[str, Any]:
-        """For a description beside the ids: layout, tokenizer, padding, counts, and when it was made."""
+        """For a description beside the ids: layout, tokenizer, padding, counts, and when it was made; in the
+        rest of a run `is_in_order`, which loaders heed."""
 
     def read_rows(self) -> Iterator[NDArray[np.integer]]:
         """(n, seq_len) each, in arrays that are used again: be done with one before asking for the next."""

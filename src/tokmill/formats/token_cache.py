@@ -89,6 +89,7 @@ class EncodeMeta(EncodeFacts, frozen=True, kw_only=True):
     files: dict[str, str] = {}  # others that belong to it, with their sha256: the index, the tokenizer
     input_manifest: dict[str, str | None] | None = None  # what was encoded: name, sha256, experiment_id
     domain_of: dict[str, str] | None = None  # by source, as the index names them
+    is_in_order: bool = False  # of the rest of a run: not to be shuffled
     asked: dict[str, Any] | None = None  # all that it was made from, in the words that it was asked for
 
 
@@ -298,7 +299,8 @@ def _describe(directory: Path, tokens: Tokens, written: Sequence[FilePart]) -> l
     )
     entries = [part.entry for part in written]
     parts = [Part(one.entry.path, one.rows, one.tokens, one.entry.sha256) for one in written]
-    meta = file_entry(META_NAME, "meta", _describe_parts(directory, parts, facts), rows=1)
+    about = {"is_in_order": True} if tokens.describe().get("is_in_order") else None
+    meta = file_entry(META_NAME, "meta", _describe_parts(directory, parts, facts, about=about), rows=1)
     return [*entries, meta]
 
 
@@ -317,6 +319,7 @@ def _open_store(directory: Path, split: str | None) -> PartStore:
         "input_manifest": facts.input_manifest,
         "asked": facts.asked,
         "domain_of": facts.domain_of,
+        "is_in_order": facts.is_in_order,
     }
     parts = [
         StoredPart(directory / part.file, part.examples, part.tokens, part.sha256) for part in facts.parts

@@ -4,12 +4,14 @@
     step             |───────── 0 ─────────|── 1 ──           world_size * batch_size samples
     rank             |─ 0 ─|─ 1 ─|─ 2 ─|─ 3|                  batch_size each, side by side
     state            (epoch, position)                        samples that all ranks took together
+                     left_out                                 epochs that ended before their last sample
 
 A state says how far the global order was used, and what it is the order of. So a run may go on with another
 number of ranks, workers or samples per batch: it gets the samples that come next, each once.
 
 The last step of an epoch may have fewer samples than ranks have room for. They are then divided evenly,
-so that every rank takes the same number of steps; a rank's share may be empty. `drop_last` leaves them out.
+so that every rank takes the same number of steps; a rank's share may be empty. `drop_last` leaves them out,
+and the state says of which epochs.
 
 Batches made ahead on a thread of their own, while the trainer computes.
 
@@ -23,7 +25,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -179,6 +181,8 @@ class Batches:
             self._lengths,
         )
         self.epoch, self.position = 0, 0
+        self.left_out: dict[int, int] = {}  # by epoch: of one that ended early, the samples that were taken
+        self._numbered: tuple[list[str], list[str]] | None = None
         seq_lens = {one.facts.seq_len for one in self.datasets}
         self._is_block = len(seq_lens) == 1 and all(
             one.store.seq_len is not None and one.index is None for one in self.datasets
@@ -202,11 +206,20 @@ class Batches:
     @property
     def sources(self) -> list[str]:
         """Of all datasets together, by their numbers."""
+        if self._numbered is not None:
+            return self._numbered[0]
         return sorted({name for one in self.datasets for name in one.sources})
 
     @property
     def domains(self) -> list[str]:
+        if self._numbered is not None:
+            return self._numbered[1]
         return sorted({name for one in self.datasets for name in one.domains})
+
+    def number_among(self, sources: list[str], domains: list[str]) -> None:
+        """By longer lists, which others share."""
+        self._numbered = sources, domains
+        self._origins = self._shared_origins()
 
     def _shared_origins(self) -> list[Origins]:
         """Of each dataset, numbered alike."""
@@ -264,14 +277,26 @@ class Batches:
                 self.took(epoch, step.stop)
                 yield batch
         if self.epoch == epoch:  # nothing was left of it
-            self.epoch, self.position = epoch + 1, 0
+            self.end_epoch(epoch, position)
 
     def took(self, epoch: int, position: int) -> None:
         """All samples before this one are handed out. After the last step of an epoch the next one is the
         current one: a trainer that counts its steps does not ask whether there is another."""
         of_a_step = self.batch_size * self.world_size if self.drop_last else 1
         is_last = position + of_a_step > self.epoch_samples
-        self.epoch, self.position = (epoch + 1, 0) if is_last else (epoch, position)
+        if is_last:
+            self.end_epoch(epoch, position)
+        else:
+            self.epoch, self.position = epoch, position
+
+    def end_epoch(self, epoch: int, position: int) -> None:
+        """All steps from this sample on are taken: the next epoch is the current one."""
+        left = self.epoch_samples - position
+        over = left % (self.batch_size * self.world_size) if self.drop_last else 0
+        self.left_out.pop(epoch, None)  # it may have been walked before
+        if over:
+            self.left_out[epoch] = self.epoch_samples - over
+        self.epoch, self.position = epoch + 1, 0
 
     def _rows_of_full_steps(self, epoch: int, position: int) -> Iterator[NDArray[np.int64]]:
         """This rank's rows of each step that all ranks have a whole batch of, in the only dataset."""
@@ -378,7 +403,9 @@ class Batches:
 
     def state_dict(self) -> dict[str, Any]:
         """Plain numbers and strings: how far the global order was handed out."""
-        return {**self.identity(), "epoch": self.epoch, "position": self.position}
+        state = {**self.identity(), "epoch": self.epoch, "position": self.position}
+        left_out = [[epoch, taken] for epoch, taken in sorted(self.left_out.items()) if epoch < self.epoch]
+        return {**state, "left_out": left_out} if left_out else state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there, with the next loop that is begun."""
@@ -397,7 +424,20 @@ class Batches:
             raise InputError(
                 f"position {position:,} in an epoch of {self.epoch_samples:,}", where="load_state_dict"
             )
-        self.epoch, self.position = epoch, position
+        left_out = left_out_of(state, [self.epoch_samples] * epoch)
+        self.epoch, self.position, self.left_out = epoch, position, left_out
+
+
+def left_out_of(state: Mapping[str, Any], samples: Sequence[int]) -> dict[int, int]:
+    """Of parts of an order that are over and have so many samples each: what was taken of those that ended
+    before their last one. A state that does not say it had all."""
+    try:
+        pairs = [(int(number), int(taken)) for number, taken in state.get("left_out", [])]
+        if all(number >= 0 and 0 <= taken < samples[number] for number, taken in pairs):
+            return dict(pairs)
+    except (TypeError, ValueError, IndexError):
+        pass
+    raise InputError(f"left out {state['left_out']!r:.60}", where="load_state_dict")
 
 
 def _check_numbers(batch_size: int, rank: int, world_size: int, prefetch: int, shuffle: str) -> None:

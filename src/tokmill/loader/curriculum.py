@@ -6,6 +6,7 @@
     rows            32           32               4                 32                batch_tokens / length
     rank       |0 |1 |2 |3 |                                                        side by side, nearly even
     state      (stage, position)                      rows of the stage that all ranks took together
+               left_out                               stages that ended before their last row
 
 In a stage every row comes once, in the seeded order of order.py. The last step of a stage has the rows that
 are left, or `drop_last` leaves them out; no step has rows of two stages. A state says how far the stages were
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tokmill.errors import InputError, plural
-from tokmill.loader.batches import Ahead, Batches, Step
+from tokmill.loader.batches import Ahead, Batches, Step, left_out_of
 from tokmill.loader.dataset import Dataset, open_dataset
 from tokmill.loader.naming import Batch
 
@@ -49,7 +50,8 @@ class StageRows(NamedTuple):
 
 
 class Curriculum:
-    """Iterating gives the rest of all stages. A state taken in the loop is that after the batch."""
+    """Iterating gives the rest of all stages. A state taken in the loop is that after the batch.
+    With `origins`, numbers count the names of all stages: `curriculum.sources` and `curriculum.domains`."""
 
     def __init__(
         self,
@@ -76,6 +78,20 @@ class Curriculum:
         ]
         _check_tokenizers(stages)
         self.stage, self.position = 0, 0
+        self.left_out: dict[int, int] = {}  # by stage: of one that ended early, the rows that were taken
+        if collating.get("origins"):
+            sources, domains = self.sources, self.domains
+            for batches in self.stages:
+                batches.number_among(sources, domains)
+
+    @property
+    def sources(self) -> list[str]:
+        """Of all stages together, by their numbers."""
+        return sorted({name for batches in self.stages for name in batches.sources})
+
+    @property
+    def domains(self) -> list[str]:
+        return sorted({name for batches in self.stages for name in batches.domains})
 
     @property
     def rows(self) -> list[StageRows]:
@@ -107,6 +123,7 @@ class Curriculum:
         for step, batch in Ahead(made, self.prefetch) if self.prefetch else made:
             self.took(step)
             yield batch
+        self._begin(len(self.stages))  # of those that are left, none fills a step
 
     def steps(self, stage: int = 0, position: int = 0) -> Iterator[StageStep]:
         """All that are left from there."""
@@ -122,9 +139,18 @@ class Curriculum:
 
     def took(self, step: StageStep) -> None:
         """This step is handed out, and all before it. After the last one of a stage the next is begun."""
+        self._begin(step.stage)
+        self.position = step.stop
         least = self._batch_rows[step.stage] if self.drop_last else 1
-        is_last = step.stop + least > self.stages[step.stage].epoch_samples
-        self.stage, self.position = (step.stage + 1, 0) if is_last else (step.stage, step.stop)
+        if step.stop + least > self.stages[step.stage].epoch_samples:
+            self._begin(step.stage + 1)
+
+    def _begin(self, stage: int) -> None:
+        """Those before it are over, wherever they are."""
+        while self.stage < stage:
+            if self.position < self.stages[self.stage].epoch_samples:
+                self.left_out[self.stage] = self.position
+            self.stage, self.position = self.stage + 1, 0
 
     def identity(self) -> dict[str, Any]:
         """What the order of all rows is a function of."""
@@ -136,7 +162,9 @@ class Curriculum:
 
     def state_dict(self) -> dict[str, Any]:
         """Plain numbers and strings: how far the stages were walked."""
-        return {**self.identity(), "stage": self.stage, "position": self.position}
+        state = {**self.identity(), "stage": self.stage, "position": self.position}
+        left_out = [[stage, taken] for stage, taken in sorted(self.left_out.items())]
+        return {**state, "left_out": left_out} if left_out else state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there, with the next loop that is begun."""
@@ -158,6 +186,7 @@ class Curriculum:
             raise InputError(
                 f"position {position:,} in a stage of {rows[stage]:,} rows", where="load_state_dict"
             )
+        self.left_out = left_out_of(state, rows[:stage])
         self.stage, self.position = stage, position
 
 

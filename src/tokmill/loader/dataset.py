@@ -276,7 +276,10 @@ class Dataset:
 
     @property
     def is_in_order(self) -> bool:
-        """Whether its rows are to be seen as they lie: those of the rest of a run are."""
+        """Whether its rows are to be seen as they lie: those of the rest of a run are, as the split says of
+        itself, or the manifest around it."""
+        if self.store.meta.get("is_in_order"):
+            return True
         return self.manifest is not None and bool(self.manifest.facts.get("is_in_order"))
 
     def __len__(self) -> int:

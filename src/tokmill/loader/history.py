@@ -10,6 +10,7 @@ at row by row: before and after it, windows are as they would be without.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -30,9 +31,11 @@ class Sample(NamedTuple):
     position: int
 
 
-def count_times(order: Order, epoch: int, position: int, taken: int | None = None) -> list[Times]:
-    """Of each dataset: how many times each row was handed out before this sample, where of every epoch the
-    first `taken` samples are (None: all)."""
+def count_times(
+    order: Order, epoch: int, position: int, left_out: Mapping[int, int] | None = None
+) -> list[Times]:
+    """Of each dataset: how many times each row was handed out before this sample. `left_out`: of epochs that
+    ended before their last sample, how many were."""
     window = order.bucketing.window if order.bucketing is not None else 1
     begun = position // window * window
     given = _given(order, epoch, begun)
@@ -52,11 +55,11 @@ def count_times(order: Order, epoch: int, position: int, taken: int | None = Non
     rest = order.between(epoch, begun, position)
     for source, times in enumerate(counts):
         np.add.at(times, rest.row[rest.source == source], 1)
-    taken = order.epoch_samples if taken is None else taken
-    for before in range(epoch if taken < order.epoch_samples else 0):
-        left_out = order.between(before, taken, order.epoch_samples)
-        for source, times in enumerate(counts):
-            np.subtract.at(times, left_out.row[left_out.source == source], 1)
+    for before, taken in (left_out or {}).items():
+        if before < epoch:
+            never = order.between(before, taken, order.epoch_samples)
+            for source, times in enumerate(counts):
+                np.subtract.at(times, never.row[never.source == source], 1)
     return counts
 
 

@@ -93,7 +93,8 @@ class Stream(IterableDataset):  # type: ignore[misc]
         for step in batches.steps(epoch, position, worker, workers):
             self._next = (epoch, step.start + workers * stride, worker, workers)
             yield as_tensors(batches.batch_of(step))
-        batches.epoch, batches.position, self._next = epoch + 1, 0, None
+        batches.end_epoch(epoch, batches.position)
+        self._next = None
 
     def state_dict(self) -> dict[str, Any]:
         return {**self.batches.state_dict(), "next": self._next}
@@ -146,7 +147,7 @@ class Feed:
             batches.took(epoch, step.stop)
             yield batch
         if batches.epoch == epoch:  # nothing was left of it
-            batches.epoch, batches.position = epoch + 1, 0
+            batches.end_epoch(epoch, batches.position)
 
 
 def _pinned(value: Any) -> Any:

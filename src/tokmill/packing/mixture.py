@@ -342,27 +342,71 @@ def fill_evenly(amount: int, weights: Sequence[Fraction], capacities: Sequence[i
     return filled
 
 
+class Exhaustion(NamedTuple):
+    """A source that has too little, or a domain that has none, and how far the others would get."""
+
+    name: str
+    has: int  # tokens, and so on
+    wants: int
+    reach: int
+    budget: int
+    exhausted: Exhausted
+    epochs: int
+
+    def error(self, lower: str, *, is_rest: bool = False) -> SourceExhausted:
+        """`lower`: the budget that would be met, in words; none would: nothing."""
+        left = " left" if is_rest else ""
+        times = f" in {self.epochs} epochs" if self.exhausted == "repeat" else ""
+        other = (
+            "raise `max_epochs`"
+            if self.exhausted == "repeat"
+            else "set `exhausted: renormalize` or `exhausted: repeat`"
+        )
+        if not self.has:  # no epoch of nothing is more than nothing
+            other = (
+                "give it documents, set its weight to 0 (with `mixture: {normalize: true}`), or set a target "
+                "and `exhausted: renormalize`"
+            )
+        return SourceExhausted(
+            f"{self.name} is exhausted: it has {plural(self.has, 'token')}{left}{times}, and its weight asks "
+            f"for {self.wants:,}; the mixture reaches {self.reach:,} of {plural(self.budget, 'token')} "
+            f"({100 * self.reach / self.budget:.1f} %)",
+            where="mixture",
+            next=f"{other}, or lower the budget to {lower}" if lower else other,
+            found=self,
+        )
+
+    def met(self, unit: Unit, whole: int, part: int, seq_len: int | None, seen: int) -> int:
+        """The largest target of a recipe, in its unit, that would be met; 0: none. `whole` is the one that it
+        has, `part` what of it is trained on and was not `seen` before."""
+        if unit == "tokens":
+            more = self.reach
+        elif unit == "blocks":
+            assert seq_len, "blocks are as long as a row"
+            more = self.reach // seq_len
+        else:
+            more = part * self.reach // self.budget
+        if part + seen == whole:
+            return seen + more if more else 0
+        # what is held out is rounded down, of two splits at most
+        return (seen + more) * whole // (part + seen) - 2 if more > 2 else 0
+
+
+class SourceExhausted(InputError):
+    """Known where it was asked for: to whoever else sees it, it is an `InputError`."""
+
+    def __init__(
+        self, what: str, *, where: str = "", next: str = "", found: Exhaustion | None = None
+    ) -> None:
+        super().__init__(what, where=where, next=next)
+        self.found = found
+
+
 def exhausted_error(
     name: str, has: int, wants: int, reach: int, budget: int, exhausted: Exhausted, epochs: int
-) -> InputError:
-    times = f" in {epochs} epochs" if exhausted == "repeat" else ""
-    other = (
-        "raise `max_epochs`"
-        if exhausted == "repeat"
-        else "set `exhausted: renormalize` or `exhausted: repeat`"
-    )
-    if not has:  # no epoch of nothing is more than nothing
-        other = (
-            "give it documents, set its weight to 0 (with `mixture: {normalize: true}`), or set a target and "
-            "`exhausted: renormalize`"
-        )
-    lower = f", or lower the budget to {plural(reach, 'token')}" if reach else ""
-    return InputError(
-        f"{name} is exhausted: it has {plural(has, 'token')}{times}, and its weight asks for {wants:,}; "
-        f"the mixture reaches {reach:,} of {plural(budget, 'token')} ({100 * reach / budget:.1f} %)",
-        where="mixture",
-        next=f"{other}{lower}",
-    )
+) -> SourceExhausted:
+    found = Exhaustion(name, has, wants, reach, budget, exhausted, epochs)
+    return found.error(plural(reach, "token") if reach else "")
 
 
 def _within(holdings: Sequence[Holding], mixture: Mixture, domain: str) -> dict[str, Fraction]:

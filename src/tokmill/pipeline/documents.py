@@ -220,13 +220,18 @@ def _refuse_unknown_codes(language: Language) -> None:
 
 
 def is_left_out(recipe: Recipe, source: Source) -> bool:
-    """A weight of 0: such a source is not read, and needs no files, unless others are compared with it, or
-    a score learns from it."""
+    """A weight of 0, in every stage if there are any: such a source is not read, and needs no files, unless
+    others are compared with it, or a score learns from it."""
     learned = {name for score in recipe.scores if score.train is not None for name in score.train.sources}
     if recipe.mixture is None or source.name in recipe.dedup.reference or source.name in learned:
         return False
-    weights, within = recipe.mixture.weights, recipe.mixture.sources.get(source.domain, {})
-    return weights.get(source.domain, 1) == 0 or within.get(source.name, 1) == 0
+    mixture, length = recipe.mixture, recipe.pack.length
+    # each stage has weights of its own: one that gives the source any is enough
+    staged = [mixture.of_stage(stage, stage.length or length) for stage in mixture.stages]
+    return all(
+        one.weights.get(source.domain, 1) == 0 or one.sources.get(source.domain, {}).get(source.name, 1) == 0
+        for one in staged or [mixture]
+    )
 
 
 # of an estimate: some files of a source

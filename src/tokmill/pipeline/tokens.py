@@ -10,14 +10,14 @@ texts        builds of texts; without a mixture they follow the split, and need 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
 
 import msgspec
 from msgspec import structs
 
-from tokmill.artifacts.history import HISTORY_FILE, load_continues
+from tokmill.artifacts.history import HISTORY_FILE, Continues, load_continues
 from tokmill.artifacts.plugins import find_plugin
 from tokmill.artifacts.step import Step
 from tokmill.errors import EosMissing, RecipeError, TokenizerError, TokenizerMismatch
@@ -55,6 +55,9 @@ def tokenizer_step(recipe: Recipe, base: Path, out: Path, documents: tuple[str, 
     """`documents` are the steps that say which texts there are, for training."""
     tokenizer, directory = recipe.tokenizer, out / "tokenizer"
     assert tokenizer is not None, "a recipe without a tokenizer has no such step"
+    continues = load_continues(out)
+    if continues is not None and tokenizer.train is not None:
+        tokenizer = _trained_before(tokenizer, tokenizer.train, continues, directory)
     options = TokenizerOptions(
         eos=tokenizer.eos if tokenizer.eos is not None else "",
         control=tuple(tokenizer.control),
@@ -71,7 +74,6 @@ def tokenizer_step(recipe: Recipe, base: Path, out: Path, documents: tuple[str, 
         options = structs.replace(options, plugin=plugin, options=tokenizer.options)
         return Step("tokenizer", "tokenizer", directory, options)
     path, actual = pinned_file(tokenizer, base)
-    continues = load_continues(out)
     if continues is not None:
         refuse_other_tokenizer(continues, {**continues.tokenizer, "sha256": actual})
     if tokenizer.eos is None:
@@ -84,6 +86,40 @@ def tokenizer_step(recipe: Recipe, base: Path, out: Path, documents: tuple[str, 
     options = structs.replace(options, sha256=actual)
     extra = TokenizerExtra(path)
     return Step("tokenizer", "tokenizer", directory, options, files={path.name: actual}, extra=extra)
+
+
+def _trained_before(
+    tokenizer: Tokenizer, training: Training, continues: Continues, directory: Path
+) -> Tokenizer:
+    """Of the rest of a run: it has the tokenizer of that run, which lies in its own directory."""
+    refuse_other_training(continues, training)
+    sha256 = continues.tokenizer["sha256"]
+    for path in sorted(directory.glob("*")):
+        if path.is_file() and file_sha256(path) == sha256:
+            here = {"train": None, "path": str(path.absolute()), "sha256": sha256}
+            return tokenizer.model_copy(update=here)
+    raise TokenizerMismatch(
+        f"the tokenizer of the run that is continued is not here (its sha256 is {sha256})",
+        where=str(directory),
+        next="give the same `tokmill continue` again, or name a copy of its file: "
+        "`tokenizer: {path: FILE, eos: …}`",
+    )
+
+
+def refuse_other_training(continues: Continues, training: Training) -> None:
+    """Of the rest of a run: what is trained as before is the tokenizer that the run has."""
+    if not continues.train:
+        raise TokenizerMismatch(
+            "the recipe trains a tokenizer, and how that of the run was trained is not known",
+            where="tokenizer.train",
+            next="name the file of that run: `tokenizer: {path: OLD/tokenizer/FILE, eos: …}`",
+        )
+    if continues.train != training.model_dump(mode="json"):
+        raise TokenizerMismatch(
+            "the recipe trains another tokenizer than that of the run",
+            where="tokenizer.train",
+            next="leave `tokenizer` as it was",
+        )
 
 
 def pinned_file(tokenizer: Tokenizer, base: Path) -> tuple[Path, str]:
@@ -198,6 +234,8 @@ def build_steps(recipe: Recipe, base: Path, out: Path, documents: Sequence[str])
         if build.is_text:
             continue
         made = build_options(recipe, build, base)
+        if continues is not None and made.pack.layout != "best_fit":  # which lays rows as documents fit
+            made = structs.replace(made, is_in_order=True)
         steps.append(Step(f"build/{build.name}", "build", out / "build" / build.name, made, needs))
     return steps
 
@@ -228,6 +266,12 @@ def refuse_without_mixture(recipe: Recipe) -> None:
             "how many megabytes were seen is not known",
             where="mixture.megabytes",
             next="give the length of the whole run in `tokens`, `blocks` or `documents`",
+        )
+    if mixture.balance != "none":
+        raise RecipeError(
+            "rows that are left out to balance domains would be told as to come",
+            where="mixture.balance",
+            next="leave it out in the rest of a run, and give weights",
         )
     if mixture.repeat is not None or mixture.select is not None:
         raise RecipeError(
@@ -290,7 +334,15 @@ def _stage_options(
             for one in stage.where
         ),
     )
-    asked = _mixture_options(recipe, mixture.of_stage(stage, length))
+    number = mixture.stages.index(stage)
+
+    def place_of(key: str) -> str:
+        """What a stage does not say is written above it."""
+        section, _, domain = key.partition(".")
+        is_own = bool(stage.weights) if section == "weights" else domain in stage.sources
+        return f"mixture.stages[{number}].{key}" if is_own else f"mixture.{key}"
+
+    asked = _mixture_options(recipe, mixture.of_stage(stage, length), place_of)
     return structs.replace(asked, seq_len=length, stage=own)
 
 
@@ -315,26 +367,31 @@ def text_options(recipe: Recipe, build: Build) -> TextsOptions:
 
 
 def resolved_weights(
-    recipe: Recipe, mixture: Mixture, *, is_told: bool = True
+    recipe: Recipe,
+    mixture: Mixture,
+    *,
+    is_told: bool = True,
+    place_of: Callable[[str], str] = "mixture.{}".format,
 ) -> tuple[dict[str, str] | None, dict[str, dict[str, str]]]:
     """Of domains (None: by what they have), and within domains, as exact fractions; told:
-    a sum that is not 1 was spoken of already."""
+    a sum that is not 1 was spoken of already. `place_of`: where a key of the mixture is written."""
     normalize = mixture.normalize or is_told
     known: dict[str, list[str]] = {}
     for source in recipe.sources:
         known.setdefault(source.domain, []).append(source.name)
     domains = None
     if mixture.weights:
-        checked = check_weights(mixture.weights, list(known), where="mixture.weights", normalize=normalize)
+        where = place_of("weights")
+        checked = check_weights(mixture.weights, list(known), where=where, normalize=normalize)
         domains = _written(checked)
     within = {}
     for domain, weights in mixture.sources.items():
         if domain not in known:
             names = ", ".join(known)
             raise RecipeError(
-                f"no domain is called {domain}", where="mixture.sources", next=f"one of: {names}"
+                f"no domain is called {domain}", where=place_of("sources"), next=f"one of: {names}"
             )
-        where = f"mixture.sources.{domain}"
+        where = place_of(f"sources.{domain}")
         within[domain] = _written(
             check_weights(weights, known[domain], where=where, normalize=normalize, kind="source")
         )
@@ -345,8 +402,10 @@ def _written(weights: dict[str, Fraction]) -> dict[str, str]:
     return {name: str(weight) for name, weight in weights.items()}
 
 
-def _mixture_options(recipe: Recipe, mixture: Mixture) -> MixtureOptions:
-    domains, within = resolved_weights(recipe, mixture, is_told=False)
+def _mixture_options(
+    recipe: Recipe, mixture: Mixture, place_of: Callable[[str], str] = "mixture.{}".format
+) -> MixtureOptions:
+    domains, within = resolved_weights(recipe, mixture, is_told=False, place_of=place_of)
     target = mixture.target
     is_padded = recipe.pack.layout == "pad" and all(
         build.pack in (None, recipe.pack) and "rows" in find_format(build.format).shapes

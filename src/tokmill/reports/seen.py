@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.artifacts.manifest import Json
-from tokmill.audit.seen import Seen, load_state, seen
+from tokmill.audit.seen import Seen, load_state, seen, stage_alone
 from tokmill.errors import InputError
 from tokmill.loader.dataset import Dataset, list_splits, open_dataset
 from tokmill.reports.charts import Section, bar, count, percent, shown, table
@@ -25,7 +25,10 @@ def describe_seen(directory: Path, state: Mapping[str, Any] | str | Path) -> lis
     told = load_state(state)
     if "stages" not in told:
         return [_described(directory, told, None, told["datasets"])]
-    return [_described(directory, told, stage["name"], stage["datasets"]) for stage in told["stages"]]
+    return [
+        _described(directory, stage_alone(told, number), stage["name"], stage["datasets"])
+        for number, stage in enumerate(told["stages"])
+    ]
 
 
 def _described(
@@ -41,6 +44,7 @@ def _described(
         "epoch": first.epoch,
         "position": first.position,
         "epoch_samples": first.epoch_samples,
+        "earlier_tokens": first.earlier_tokens,
         "total": first.total._asdict(),
         "passes": {str(often): documents for often, documents in first.passes.items()},
         "by": {by: _groups(found) for by, found in by_key.items()},
@@ -82,19 +86,30 @@ def seen_section(facts: Json) -> Section:
 
 
 def _moment(told: Json) -> str:
-    at = f"sample {count(told['position'])} of {count(told['epoch_samples'])} in epoch {count(told['epoch'])}"
     builds = ", ".join(told["builds"])
-    title = f"<h3>{shown(told['stage'] or builds)} <small>before {at}</small></h3>"
+    title = f"<h3>{shown(told['stage'] or builds)} <small>{_at(told)}</small></h3>"
     total = told["total"]
     often = ", ".join(f"{count(documents)} {_often(times)}" for times, documents in told["passes"].items())
     words = (
         f"<p>{count(total['seen'])} tokens, {total['epochs']:.2f} epochs of the {count(total['tokens'])} of "
         f"{shown(builds)} ({shown(told['split'])}); "
         f"{percent(total['new'] / total['tokens'] if total['tokens'] else None)} of them were seen once at "
-        f"least. Documents seen whole: {often}.</p>"
+        f"least. Documents seen whole: {often}.{_earlier(told)}</p>"
     )
     tables = "".join(_table(by, groups, total["seen"]) for by, groups in told["by"].items())
     return title + words + tables
+
+
+def _at(told: Json) -> str:
+    if told["stage"] is not None and told["epoch"]:
+        return "after its end"
+    sample = f"before sample {count(told['position'])} of {count(told['epoch_samples'])}"
+    return sample if told["stage"] is not None else f"{sample} in epoch {count(told['epoch'])}"
+
+
+def _earlier(told: Json) -> str:
+    tokens = told["earlier_tokens"]
+    return f" Earlier runs had {count(tokens)} tokens, which are not counted here." if tokens else ""
 
 
 def _often(times: str) -> str:

@@ -16,14 +16,25 @@ than `batch_rows`. Without `batch_tokens` a recipe leaves it to the trainer, and
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
 from tokmill.artifacts.manifest import Json, file_entry, sum_counts
-from tokmill.artifacts.step import Artifact, Conduct, Made, Outcome, Stage, Step, Task, TaskFunction
+from tokmill.artifacts.step import (
+    Artifact,
+    Conduct,
+    Made,
+    Outcome,
+    Stage,
+    Step,
+    Task,
+    TaskFunction,
+    open_artifact,
+)
 from tokmill.errors import InputError
+from tokmill.stages.warnings import tell
 from tokmill.storage.disk import commit_bytes
 
 _VERSION = 1
@@ -60,7 +71,28 @@ def conduct(step: Step[CurriculumOptions], upstream: Mapping[str, Artifact]) -> 
         for name, stages in options.builds.items()
     ]
     receipts = yield tasks
-    return Outcome(receipts, sum_counts(receipts), {receipt.key: receipt.facts for receipt in receipts})
+    facts: Json = {receipt.key: receipt.facts for receipt in receipts}
+    # the stages are those of every build
+    warnings = list(_warnings(receipts[0].facts)) if receipts else []
+    if warnings:
+        facts["warnings"] = warnings
+        tell(step.name, warnings)
+    return Outcome(receipts, sum_counts(receipts), facts)
+
+
+def _warnings(schedule: Json) -> Iterator[str]:
+    """Of stages that their documents did not fill. One in tokens is rounded to whole rows."""
+    for stage in schedule["stages"]:
+        asked, length = stage["asked"], stage["length"]
+        wanted = max((2 * asked + length) // (2 * length), 1)
+        if stage["rows"] < wanted:
+            steps = ""
+            if "steps" in stage:
+                steps = f", {stage['steps']:,} of {-(-wanted // stage['batch_rows']):,} steps"
+            yield (
+                f"the stage {stage['name']} has {stage['rows']:,} of {wanted:,} rows{steps}: its documents "
+                "are used up; ask for less, or let them come again with `exhausted: repeat`"
+            )
 
 
 def _schedule(
@@ -82,11 +114,7 @@ def _schedule(
 def _stage(stage: PlannedStage, batch_tokens: int | None, build: Artifact, split: str) -> Json:
     rows = next(receipt.counts["rows"] for receipt in build.manifest.receipts() if receipt.key == split)
     if not rows:
-        raise InputError(
-            f"the stage {stage.name} has no row",
-            where=stage.build,
-            next="give it more tokens, or shorter rows",
-        )
+        raise _no_row(stage, build, split)
     told: Json = {
         "name": stage.name,
         "directory": stage.build,
@@ -103,6 +131,25 @@ def _stage(stage: PlannedStage, batch_tokens: int | None, build: Artifact, split
             "last_rows": (rows - 1) % batch_rows + 1,
         }
     return told
+
+
+def _no_row(stage: PlannedStage, build: Artifact, split: str) -> InputError:
+    counts = next(receipt.counts for receipt in build.manifest.receipts() if receipt.key == split)
+    if counts["tokens"]["in"]:
+        return InputError(
+            f"the stage {stage.name} has no row",
+            where=stage.build,
+            next="give it more tokens, or shorter rows",
+        )
+    mixture = open_artifact(build.directory.parent.parent / "stage" / stage.name)
+    dropped = mixture.manifest.counts["dropped"] if mixture is not None else {}
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(dropped.items()))
+    return InputError(
+        f"the stage {stage.name} has no row: no document is left for it ({reasons or 'there is none'})",
+        where=stage.build,
+        next="give the stages before it less, let documents come again with `exhausted: repeat`, or give it "
+        "wider bounds",
+    )
 
 
 def perform_schedule(task: Task[ScheduleOptions]) -> Made:

@@ -59,13 +59,14 @@ def refuse_other_tokenizer(continues: Continues, tokenizer: Mapping[str, Any]) -
         f"its {key} is {other.get(key)}, but {before.get(key)} in the run that is continued: ids must mean "
         "what they meant",
         where="tokenizer",
-        next="name the file of that run: `tokenizer: {path: OLD/tokenizer/FILE, eos: …}`",
+        next="name the file of that run, which its rests have too: "
+        "`tokenizer: {path: RUN/tokenizer/FILE, eos: …}`",
     )
 
 
 def what_is_left(target: int, unit: Unit, seq_len: int | None, continues: Continues) -> int:
     """Of the part of a target that is trained on."""
-    seen = continues.passes if unit == "documents" else continues.tokens // (seq_len or 1)
+    seen = seen_of_target(unit, seq_len, continues)
     if seen >= target:
         raise InputError(
             f"nothing is left: {target:,} {unit} were asked for, and {seen:,} were seen",
@@ -73,6 +74,10 @@ def what_is_left(target: int, unit: Unit, seq_len: int | None, continues: Contin
             next="raise the target, which is the length of the whole run",
         )
     return target - seen
+
+
+def seen_of_target(unit: Unit, seq_len: int | None, continues: Continues) -> int:
+    return continues.passes if unit == "documents" else continues.tokens // (seq_len or 1)
 
 
 def refuse_used_up(holdings: Sequence[Holding], shares: Sequence[Fraction]) -> None:

@@ -48,7 +48,7 @@ from tokmill.artifacts.step import (
     usable_receipts,
     write_shard_table,
 )
-from tokmill.errors import InputError
+from tokmill.errors import InputError, plural
 from tokmill.packing.mixture import (
     STARVED,
     Exhausted,
@@ -56,6 +56,7 @@ from tokmill.packing.mixture import (
     Limit,
     Mixture,
     Part,
+    SourceExhausted,
     Target,
     Unit,
     limit_of_weights,
@@ -81,6 +82,7 @@ from tokmill.stages.build.continued import (
     refuse_other_tokenizer,
     refuse_used_up,
     seen_levels,
+    seen_of_target,
     what_is_left,
 )
 from tokmill.stages.build.documents import TURNS
@@ -308,14 +310,31 @@ def limit_of_mixture(options: MixtureOptions, facts: Json | None) -> Limit | Non
 
 def perform_mixture(task: Task[SplitMixtureOptions]) -> Made:
     stage = task.options.stage
-    if not stage:
-        return _perform(task)
     try:
         return _perform(task)
+    except SourceExhausted as error:
+        told = error if stage else _of_whole_target(error, task.options)
+        where = f"stage {stage.name}" if stage else told.where
+        raise InputError(told.what, where=where, next=told.next) from error
     except InputError as error:
+        if not stage:
+            raise
         if error.where != "mixture":
             raise
         raise InputError(error.what, where=f"stage {stage.name}", next=error.next) from error
+
+
+def _of_whole_target(error: SourceExhausted, options: SplitMixtureOptions) -> SourceExhausted:
+    """The budget that it advises is the target of the recipe: of all splits, and of the whole run."""
+    found = error.found
+    if found is None or options.target is None or options.amount is None:
+        return error
+    unit, whole = options.target
+    seq_len = None if options.seq_len is msgspec.UNSET else options.seq_len
+    continues = options.continues or None
+    seen = seen_of_target(unit, seq_len, continues) if continues is not None else 0
+    met = found.met(unit, whole, options.amount, seq_len, seen)
+    return found.error(plural(met, unit.removesuffix("s")) if met > 0 else "", is_rest=continues is not None)
 
 
 def _perform(task: Task[SplitMixtureOptions]) -> Made:

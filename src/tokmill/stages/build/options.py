@@ -37,6 +37,7 @@ class BuildOptions(TaskOptions, frozen=True, kw_only=True):
     pack: PackOptions
     balance: Literal["none", "smallest"]
     seed: int
+    is_in_order: bool = False  # of the rest of a run: each split says of itself that it is not shuffled
 
     def __post_init__(self) -> None:
         # a default is left out of the config if it is the very object, and a string that came from another

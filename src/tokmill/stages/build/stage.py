@@ -92,7 +92,7 @@ def conduct(step: Step[BuildOptions], upstream: Mapping[str, Artifact]) -> Condu
     told: Json = {"tokenizer": facts, "warnings": warnings, "domain_of": domain_of}
     unequal = _imbalance(options, upstream, receipts[0].counts)
     notes = [unequal] if unequal else []
-    if "mixture" in upstream and upstream["mixture"].manifest.config.get("continues"):
+    if options.is_in_order:
         notes.append(IN_ORDER)
         told["is_in_order"] = True
     for note in notes:
@@ -146,9 +146,29 @@ def _warnings(
                 f"held out than trained on; lower `split.{receipt.key}_fraction`, or give training more with "
                 "`mixture`"
             )
+    again = _seen_before(options, upstream) if _is_rest(upstream) else 0
+    if again and options.pack.layout == "best_fit":
+        yield (
+            f"best_fit lays documents where they fit: {again:,} that were seen before come among the others, "
+            "not after them; for rows in order choose another `pack.layout`"
+        )
     limit = limit_of_balance(options, upstream, counts)
     if limit is not None and limit.is_starved:
         yield f"{limit}; {UNBALANCED}"
+
+
+def _is_rest(upstream: Mapping[str, Artifact]) -> bool:
+    return "mixture" in upstream and bool(_mixed(upstream).config.get("continues"))
+
+
+def _seen_before(options: BuildOptions, upstream: Mapping[str, Artifact]) -> int:
+    """Documents of the build that were trained on before, and come again."""
+    told = _mixed(upstream).facts["splits"]["train"]["continued"]["sources"]
+    return sum(
+        sets["again"]["documents"]
+        for source, sets in told.items()
+        if not options.sources or source in options.sources
+    )
 
 
 def _is_stage(upstream: Mapping[str, Artifact]) -> bool:

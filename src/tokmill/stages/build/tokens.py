@@ -100,6 +100,7 @@ class SplitTokens:
             "vocab_size": facts["vocab_size"],
             "padded_vocab_size": facts.get("padded_vocab_size") or facts["vocab_size"],
             "split": self.split,
+            **({"is_in_order": True} if self.options.is_in_order else {}),
             "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "counts": {"documents": self.counts["kept"], **self.counts["tokens"]},
         }
