@@ -53,7 +53,9 @@ def test_an_estimate_is_right_on_average_and_as_uncertain_as_is_told(wanted: flo
     assert 0.85 * error < off.std() < 1.15 * error
 
 
-@pytest.mark.parametrize("threshold", ["0.5", "0.6", "0.7", "0.75", "0.8", "0.85", "0.9", "0.95", "1"])
+@pytest.mark.parametrize(
+    "threshold", ["0.1", "0.2", "0.3", "0.31", "0.5", "0.6", "0.7", "0.75", "0.8", "0.85", "0.9", "0.95", "1"]
+)
 def test_bands_find_what_they_were_chosen_for(threshold: str) -> None:
     bands, rows = choose_few_bands(float(threshold))
     assert bands * rows <= POSITIONS

@@ -98,8 +98,8 @@ def choose_few_bands(threshold: float) -> tuple[int, int]:
 
 def _bands_for(threshold: float, rows: int) -> int:
     """How many bands of so many rows find enough."""
-    missed = 1.0 - threshold**rows
-    return max(math.ceil(math.log(1.0 - MIN_FOUND) / math.log(missed)), 1) if missed else 1
+    found = threshold**rows
+    return max(math.ceil(math.log(1.0 - MIN_FOUND) / math.log1p(-found)), 1) if found < 1 else 1
 
 
 def sketch(texts: Any, options: SketchOptions) -> Sketches:

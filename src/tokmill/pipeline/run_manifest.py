@@ -17,7 +17,7 @@ and no part of what a build holds: a run that finds other ones writes the manife
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -144,6 +144,7 @@ def step_inputs(step: Step, upstream: Mapping[str, Artifact]) -> dict[str, str]:
     sources = [name.removeprefix("ingest/") for name in step.needs if name.startswith("ingest/")]
     if len(sources) > 1:
         inputs[_ORDER] = ", ".join(sources)
+    inputs.update(_orders_of_files(step))
     # `keep: best` goes by how far a document is from being dropped: a bound that moves and drops nobody
     # leaves the content of a clean step as it was, and changes who is kept.
     if step.kind == "dedup" and step.options.keep == "best":
@@ -151,6 +152,16 @@ def step_inputs(step: Step, upstream: Mapping[str, Artifact]) -> dict[str, str]:
             rules = upstream[name].manifest.options(CleanOptions).sieve.rules
             inputs[f"rules of {name}"] = fingerprint_of(msgspec.to_builtins(rules))
     return inputs
+
+
+def _orders_of_files(step: Step) -> Iterator[tuple[str, str]]:
+    """Of documents that files hold, and of corpora and benchmarks: of two that hold a text the first is told.
+    Where it is that of their names nothing needs to say so."""
+    kinds = {"ingest": ("",), "dedup": ("reference ", "against ")}
+    for prefix in kinds.get(step.kind, ()):
+        names = [name for name in step.files if name.startswith(prefix)]
+        if names != sorted(names):
+            yield f"order of {prefix or 'files'}".rstrip(), ", ".join(names)
 
 
 class Freshness:
