@@ -67,6 +67,7 @@ class Corpus:
                 {"method": "hash", "valid_fraction": "0.2", "by": "cluster"},
             ]
         )
+        self.lists_files = self.draw.choice([True, False])  # or names them by a pattern, in their order
         for _ in range(3):
             self.add_source()
         tokens = [bytes([byte]) for byte in range(256)] + [b"er", b"th", b" m", b"the"]
@@ -111,6 +112,13 @@ class Corpus:
         names = list(self.sources)
         self.draw.shuffle(names)
         self.sources = {name: self.sources[name] for name in names}
+
+    def reorder_files(self) -> None:
+        files = self._any_source()
+        names = list(files)
+        self.draw.shuffle(names)
+        for name in names:
+            files[name] = files.pop(name)
 
     def add_file(self) -> None:
         files = self._any_source()
@@ -163,10 +171,10 @@ class Corpus:
             {
                 "name": name,
                 "domain": "books" if int(name[1:]) % 2 else "web",
-                "files": f"{name}/*.jsonl",
+                "files": [f"{name}/{file}" for file in files] if self.lists_files else f"{name}/*.jsonl",
                 "fields": {"id": "id", "created_at": "date", "meta": ["url"]},
             }
-            for name in self.sources
+            for name, files in self.sources.items()
         ]
         recipe = {
             "name": "grown",
@@ -201,8 +209,8 @@ def record(number: int, source: str, place: int) -> dict[str, Any]:
 EDITS = {
     edit.__name__: edit
     for edit in (
-        Corpus.add_source, Corpus.drop_source, Corpus.reorder, Corpus.add_file, Corpus.drop_file,
-        Corpus.change_record, Corpus.add_record, Corpus.remove_record, Corpus.move_rule,
+        Corpus.add_source, Corpus.drop_source, Corpus.reorder, Corpus.reorder_files, Corpus.add_file,
+        Corpus.drop_file, Corpus.change_record, Corpus.add_record, Corpus.remove_record, Corpus.move_rule,
         Corpus.move_threshold, Corpus.change_policy,
     )
 }  # fmt: skip
