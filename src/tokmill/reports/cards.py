@@ -26,14 +26,12 @@ from tokmill.artifacts.step import UNKNOWN, Artifact
 from tokmill.audit.opened import Found, find_artifacts
 from tokmill.clean.licenses import find_license
 from tokmill.errors import plural
-from tokmill.formats import all_formats
 from tokmill.formats.parquet import COLUMNS
 from tokmill.publish.hub_card import HUB_SPLITS, hub_license, scalar, size_category, yaml_list
 from tokmill.reports.charts import NOT_MEASURED, count, percent, spoken
 from tokmill.reports.edits import decided_by, is_redaction
 from tokmill.reports.page import resource
 from tokmill.storage.disk import commit_bytes
-from tokmill.storage.textfiles import find_text_format
 
 CARD, CROISSANT = "DATACARD.md", "croissant.json"
 _LITTLE = 0.001  # of the tokens of a build: of a language, hardly more than the mistakes of its detector
@@ -142,8 +140,13 @@ def _processing(facts: Json) -> str:
         edits.update(
             {name: docs for name, docs in (source["edited"] or {}).items() if not is_redaction(name)}
         )
-    text = "## Processing\n\nWhat was left out, and why.\n\n"
-    text += _table(["step", "reason", "bound", "documents"], rows, 3) if rows else "Nothing was left out.\n"
+    by_filters = " by the filters" if facts["left_out"] else ""
+    text = f"## Processing\n\nWhat was left out{by_filters}, and why.\n\n"
+    if rows:
+        text += _table(["step", "reason", "bound", "documents"], rows, 3)
+    else:
+        text += "Nothing.\n" if facts["left_out"] else "Nothing was left out.\n"
+    text += _left_out(facts)
     if edits:
         changed = _table(
             ["edit", "documents"], [[_line(spoken(name)), count(edits[name])] for name in sorted(edits)]
@@ -157,6 +160,20 @@ def _processing(facts: Json) -> str:
             f"{count(facts['clusters']['largest'])}.\n"
         )
     return text
+
+
+def _left_out(facts: Json) -> str:
+    if not facts["left_out"]:
+        return ""
+    rows = [
+        [_line(row["step"]), _line(row["split"]), _line(spoken(row["reason"])), count(row["docs"])]
+        for row in facts["left_out"]
+    ]
+    says = (
+        "What the filters kept, and mixtures and builds left out of the training data. Each step by itself: "
+        "one may have what another leaves out."
+    )
+    return f"\n{says}\n\n{_table(['step', 'split', 'reason', 'documents'], rows, 3)}"
 
 
 def _redacted(facts: Json) -> str:
@@ -195,7 +212,8 @@ def _decontaminated(facts: Json) -> str:
 
 
 def shares_of(facts: Json, key: str) -> list[tuple[str, list[Json]]]:
-    """By build, those that hold the same together; of a run without one, of what was encoded, or nothing."""
+    """By build, those that hold the same together and none that is empty; of a run without one, of what was
+    encoded, or nothing."""
     groups: list[tuple[list[str], list[Json]]] = []
     for build in facts["builds"]:
         rows = build["shares"][key]
@@ -205,7 +223,7 @@ def shares_of(facts: Json, key: str) -> list[tuple[str, list[Json]]]:
         else:
             names.append(build["name"])
     if groups:
-        return [(", ".join(names), rows) for names, rows in groups]
+        return [(", ".join(names), rows) for names, rows in groups if rows]
     return [("what was encoded", facts["shares"][key])] if facts["shares"] is not None else []
 
 
@@ -240,7 +258,10 @@ def _splits(facts: Json) -> str:
         f"`{tokenizer.get('sha256')}`"
     )
     head = ["build", "format", "split", "documents", "tokens", "padding"]
-    return f"## Splits and files\n\n{_table(head, rows, 3)}\nTokenizer: {told}.\n"
+    others = ", ".join(f"`{_code(place)}`" for place in _loadable(facts)[1])
+    besides = f"\n`load_dataset` reads one kind of files by name, and these by their paths: {others}.\n"
+    text = f"## Splits and files\n\n{_table(head, rows, 3)}\nTokenizer: {told}.\n"
+    return text + besides if others else text
 
 
 def _licensing(facts: Json) -> str:
@@ -304,30 +325,41 @@ def front_matter(facts: Json) -> str:
     lines += yaml_list("size_categories", [size_category(documents)])
     lines += yaml_list("task_categories", ["text-generation"])
     lines += yaml_list("tags", ["tokenized", "tokmill"])
-    lines += _configs(facts["builds"], facts.get("texts", []))
+    lines += _configs(facts)
     return "\n".join([*lines, "---", ""])
 
 
-def _configs(builds: list[Json], texts: list[Json]) -> list[str]:
-    """Builds that `datasets` loads as they are."""
-    hub_files = {one.name: one.hub_files for one in all_formats()}
-    told = []
-    for build in builds:
-        files = hub_files.get(build["format"])
-        if files is None:
-            continue
-        told += [f"- config_name: {scalar(build['name'])}", "  data_files:"]
-        for split in build["splits"]:
-            name = HUB_SPLITS.get(split["split"], split["split"])
-            path = f"build/{build['name']}/{split['split']}/{files}"
-            told += [f"  - split: {scalar(name)}", f"    path: {scalar(path)}"]
-    for build in texts:
-        told += [f"- config_name: {scalar(build['name'])}", "  data_files:"]
-        for split in build["splits"]:
-            path = f"texts/{build['name']}/{split}/*{find_text_format(build['format']).suffix}"
+def _configs(facts: Json) -> list[str]:
+    lines = []
+    for place, patterns in _loadable(facts)[0].items():
+        lines += [f"- config_name: {scalar(place.partition('/')[2])}", "  data_files:"]
+        for split, pattern in patterns.items():
             name = HUB_SPLITS.get(split, split)
-            told += [f"  - split: {scalar(name)}", f"    path: {scalar(path)}"]
-    return ["configs:", *told] if told else []
+            lines += [f"  - split: {scalar(name)}", f"    path: {scalar(f'{place}/{pattern}')}"]
+    return ["configs:", *lines] if lines else []
+
+
+def _loadable(facts: Json) -> tuple[dict[str, dict[str, str]], list[str]]:
+    """Patterns by split of the builds that `datasets` loads as they are, by place; and the places of those
+    that it could load, but not beside them. It refuses a build of which one split has no row, and reads the
+    files of all configs as the kind that the first one has."""
+    found: dict[str, dict[str, str]] = {}
+    for build in facts["builds"]:
+        by_split = {one["split"]: one["hub_files"] for one in build["splits"]}
+        found[f"build/{build['name']}"] = {split: p for split, p in by_split.items() if p is not None}
+    for build in facts.get("texts", []):
+        found[f"texts/{build['name']}"] = build["hub_files"]
+    kinds = {place: _kind(next(iter(patterns.values()))) for place, patterns in found.items() if patterns}
+    first = next(iter(kinds.values()), None)
+    return (
+        {place: found[place] for place, kind in kinds.items() if kind == first},
+        [place for place, kind in kinds.items() if kind != first],
+    )
+
+
+def _kind(pattern: str) -> str:
+    """Of files, whether they are compressed or not."""
+    return PurePosixPath(pattern).name.lstrip("*.").partition(".")[0]
 
 
 # --- croissant ---

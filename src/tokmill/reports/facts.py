@@ -14,14 +14,17 @@ What a manifest does not say is None.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.manifest import Json, Manifest
 from tokmill.artifacts.step import UNKNOWN, Artifact, mixture_of
 from tokmill.audit.opened import KINDS, Found, find_artifacts
+from tokmill.errors import plural
+from tokmill.formats import all_formats
 from tokmill.pipeline.timeline import TIMELINE
 from tokmill.recipe.file import parse_recorded
 from tokmill.reports.charts import percent
@@ -33,10 +36,11 @@ from tokmill.reports.scores import describe_scores
 from tokmill.reports.tally import Tally, rank_shares, tally_chars, tally_tokens, word_column
 from tokmill.stages.build.contents import Contents, Held, load_contents
 from tokmill.stages.warnings import told_by_run
+from tokmill.storage.textfiles import find_text_format
 
 REPORT_VERSION = 1
 _TOKENIZER = ("kind", "file", "vocab_size", "padded_vocab_size", "eos_id", "encoding", "sha256", "engine")
-_MIXED = ("wanted", "tokens", "available", "documents")  # of a domain, the sum of its sources
+_MIXED = ("wanted", "tokens", "read", "available", "documents")  # of a domain, the sum of its sources
 _LOST = ("tail_dropped", "truncated", "left_out")
 _NAMED = {"source": "sources", "domain": "domains", "language": "languages", "license": "licenses"}
 _FEW_EPOCHS = 4  # as good as new text (docs/mixtures.md); more needs a decision
@@ -74,6 +78,7 @@ def gather_facts(directory: str | Path) -> Json:
             "tokens": flow_of_tokens(found, tally, contents),
         },
         "drops": describe_drops(found, drops),
+        "left_out": describe_left_out(found),
         "redactions": describe_redactions(found, contents),
         "decontamination": describe_decontamination(found, contents),
         "earlier": describe_earlier(found),
@@ -134,6 +139,7 @@ def _totals(found: Found, contents: Contents) -> Json:
         kept = sum(a.manifest.counts["kept"] for a in (cleaned or ingested).values())
     builds = found.of_kind("build")
     written = {name: a.manifest.counts.get("tokens", {}).get("written") for name, a in builds.items()}
+    built = contents.totals("build")
     return {
         "records": sum(a.manifest.counts["in"] for a in ingested.values()),
         "kept": kept,
@@ -144,7 +150,7 @@ def _totals(found: Found, contents: Contents) -> Json:
         "tokens": sum(tokens.manifest.counts["tokens"].values()) if tokens is not None else None,
         "tokens_by_split": tokens.manifest.counts["tokens"] if tokens is not None else None,
         "tokens_written": written or None,
-        "documents_built": {name: held.docs for name, held in contents.totals("build").items()} or None,
+        "documents_built": {name: built[name].docs if name in built else 0 for name in builds} or None,
         "documents_in_builds": sum(held.new_docs for held in contents.held) if builds else None,
     }
 
@@ -229,7 +235,13 @@ def describe_mixture(found: Found, contents: Contents) -> Json | None:
         for name, one in told
         for split in one["splits"]
     ]
-    repeats = sum(one["repeats"] or 0 for _, one in told)
+    # turns beyond the first of a document: within a stage, and the first one of a later stage
+    repeats = sum(one["repeats"] or 0 for _, one in told) + sum(
+        source.get("again", 0)
+        for one in stages.values()
+        for split in one.manifest.facts.get("splits", {}).values()
+        for source in split.get("sources", {}).values()
+    )
     return {**told[0][1], "target": None, "repeats": repeats, "build": None, "splits": named}
 
 
@@ -254,21 +266,32 @@ def _describe_mixture(found: Found, contents: Contents, artifact: Artifact) -> J
         "repeats": artifact.manifest.counts.get("repeats"),
         "build": build,
         "splits": [
-            _mixed(
-                split, told, config, contents.totals("source", split=split, build=build) if build else None
-            )
+            {
+                **_mixed(
+                    split,
+                    told,
+                    config,
+                    contents.totals("source", split=split, build=build) if build else None,
+                ),
+                "build": build,
+            }
             for split, told in splits.items()
         ],
     }
 
 
 def _mixed(split: str, told: Json, config: Json, held: Mapping[str, Held] | None) -> Json:
-    """One split; by domain as well where the recipe weighs them."""
-    sources = {name: dict(source) for name, source in told.get("sources", {}).items()}
+    """One split; by domain as well where the recipe weighs them. Shares are of tokens in rows. Epochs are of
+    documents, whole ones: a row that is too short for a document reads it all the same."""
+    sources = {name: {**source, "read": source["tokens"]} for name, source in told.get("sources", {}).items()}
     if held is not None:
         for name, source in sources.items():
             own = held.get(name)
-            source |= {"tokens": own.tokens if own else 0, "documents": own.docs if own else 0}
+            source |= {
+                "tokens": own.tokens if own else 0,
+                "read": own.read if own else 0,
+                "documents": own.docs if own else 0,
+            }
     whole = sum(source["tokens"] for source in sources.values())
     domains: dict[str, Json] = {}
     for name, source in sources.items():
@@ -276,7 +299,7 @@ def _mixed(split: str, told: Json, config: Json, held: Mapping[str, Held] | None
         domain |= {key: domain[key] + source[key] for key in _MIXED}
     for one in (*sources.values(), *domains.values()):
         one["built"] = round(one["tokens"] / whole, 9) if whole else 0.0
-        one["epochs"] = round(one["tokens"] / one["available"], 6) if one["available"] else 0.0
+        one["epochs"] = round(one["read"] / one["available"], 6) if one["available"] else 0.0
         one["wanted"] = round(one["wanted"], 9)
     return {
         "split": split,
@@ -313,10 +336,27 @@ def describe_texts(found: Found) -> list[Json]:
             "bytes": sum(entry.bytes for entry in artifact.manifest.files),
             "docs": artifact.manifest.counts["kept"],
             "splits": artifact.manifest.counts["splits"],
+            "hub_files": {
+                split: pattern
+                for split, total in artifact.manifest.counts["splits"].items()
+                if total["docs"]
+                and (pattern := _pattern_of(artifact.manifest, split, f"*{_suffix_of(artifact)}")) is not None
+            },
             "corpus_digest": artifact.manifest.facts["corpus_digest"],
         }
         for name, artifact in found.of_kind("texts").items()
     ]
+
+
+def _suffix_of(texts: Artifact) -> str:
+    return find_text_format(texts.manifest.config["format"]).suffix
+
+
+def _pattern_of(manifest: Manifest, split: str, files: str | None) -> str | None:
+    """What `datasets` loads a split by; None where no file of the manifest fits."""
+    pattern = f"{split}/{files}"
+    is_there = files is not None and any(fnmatchcase(entry.path, pattern) for entry in manifest.files)
+    return pattern if is_there else None
 
 
 def _held_shares(totals: Mapping[str, Held]) -> list[Json]:
@@ -328,8 +368,12 @@ def _held_shares(totals: Mapping[str, Held]) -> list[Json]:
 def describe_build(name: str, artifact: Artifact) -> Json:
     manifest = artifact.manifest
     pack: Json = manifest.config.get("pack") or {}
+    hub_files = next(
+        (one.hub_files for one in all_formats() if one.name == manifest.config.get("format")), None
+    )
     return {
         "name": name,
+        "sources": manifest.config.get("sources") or [],
         "format": manifest.config.get("format"),
         "dtype": manifest.config.get("dtype"),
         "layout": pack.get("layout"),
@@ -346,12 +390,27 @@ def describe_build(name: str, artifact: Artifact) -> Json:
                 "docs": task["counts"]["kept"],
                 "rows": task["counts"]["rows"],
                 "packing": _packing(task["counts"]["tokens"]),
+                "hub_files": _pattern_of(manifest, task["key"], hub_files)
+                if task["counts"]["tokens"]["written"]
+                else None,
             }
             for task in manifest.tasks
         ],
         "shares": {key: rank_shares(manifest.counts[of]) for key, of in _NAMED.items()},
         "warnings": [str(warning) for warning in manifest.facts.get("warnings", [])],
     }
+
+
+def describe_left_out(found: Found) -> list[Json]:
+    """Documents that every filter kept, and that a mixture gave no turn or a build no row.
+    Of stages and builds each by itself: one may have what another leaves out."""
+    steps = {name: one for name, one in found.artifacts.items() if one.manifest.kind in ("mixture", "build")}
+    return [
+        {"step": name, "split": task["key"], "reason": reason, "docs": docs}
+        for name, artifact in steps.items()
+        for task in artifact.manifest.tasks
+        for reason, docs in sorted(task["counts"].get("dropped", {}).items())
+    ]
 
 
 def _packing(tokens: Json) -> Json:
@@ -502,8 +561,8 @@ def _notes(found: Found, builds: list[Json], mixture: Json | None) -> Iterator[t
             yield name, f"{quarantined:,} of {counts['in']:,} records are quarantined"
         scanned: Json = facts.get("scanned", {})
         if scanned.get("is_complete") is False and scanned.get("fraction") is not None:
-            read = f"{percent(scanned['fraction'], 2)} of its bytes were read"
-            yield name, f"{read}: what is here is not drawn from the whole"
+            read = f"{plural(scanned['records'], 'record')} in at most {percent(scanned['fraction'], 2)}"
+            yield name, f"reading stopped after {read} of its bytes: what is here is not drawn from the whole"
         yield from ((name, str(note)) for note in facts.get("notes", []))
     yield from (told[1:] for told in _amounts(builds, mixture) if not told[0])
 
@@ -518,10 +577,11 @@ def _amounts(builds: list[Json], mixture: Json | None) -> Iterator[tuple[bool, s
     for split in mixture["splits"] if mixture else []:
         for source in split["sources"]:
             wanted, built, epochs = source["wanted"], source["built"], source.get("epochs") or 0
-            if source["name"] in (split["ran_out"] or []) and percent(wanted) != percent(built):
+            has_less = built < wanted and percent(wanted) != percent(built)
+            if source["name"] in (split["ran_out"] or []) and has_less:
                 shares = f"{percent(wanted)} wanted, {percent(built)} built"
                 what = f"{split['split']}: {source['name']} had too little for its share ({shares})"
-                yield abs(wanted - built) > _LITTLE, "mixture", what
+                yield wanted - built > _LITTLE, "mixture", what
             if epochs > 1:
                 what = f"{source['name']} is read {epochs:.2f} times in {split['split']}"
                 yield epochs > _FEW_EPOCHS, "mixture", what

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import mixture_of
+from tokmill.artifacts.step import Artifact, mixture_of
 from tokmill.audit.opened import Found, ShardTables, read_ledgers
 from tokmill.audit.texts import Place, load_texts
 from tokmill.reports.drops import Drop
@@ -198,7 +198,7 @@ class Flow:
 
 
 def flow_of_documents(found: Found, drops: list[Drop], contents: Contents) -> Json:
-    """Into the first build, as the tokens are."""
+    """Into one build, as the tokens are."""
     flow = Flow("documents")
     ingested, cleaned = found.of_kind("ingest"), found.of_kind("clean")
     sources = _source_nodes(flow, found)
@@ -226,8 +226,8 @@ def flow_of_documents(found: Found, drops: list[Drop], contents: Contents) -> Js
         for side in sides:
             flow.link(last, flow.node(f"split {side}", side, column, "split"), counts[side])
         _link_drops(flow, [drop for drop in drops if drop.stage == "split"], column, last)
-        last_of = _link_mixture(flow, found, sides, column + 1)
-        name = next(iter(found.of_kind("build")), None)
+        name, build = _build_of_flow(found)
+        last_of = _link_mixture(flow, found, build, sides, column + 1)
         built = contents.totals("split", build=name) if name is not None else {}
         for side, (start, docs) in last_of.items() if name is not None else ():
             in_rows = built[side].docs if side in built else 0
@@ -265,9 +265,18 @@ def _link_drops(flow: Flow, drops: list[Drop], column: int, start: str | dict[st
             flow.link(start if isinstance(start, str) else start[source], node, docs)
 
 
-def _link_mixture(flow: Flow, found: Found, sides: list[str], column: int) -> dict[str, tuple[str, int]]:
+def _build_of_flow(found: Found) -> tuple[str | None, Artifact | None]:
+    """The first that is of all sources, else the first."""
+    builds = found.of_kind("build").items()
+    whole = (one for one in builds if not one[1].manifest.config["sources"])
+    return next(whole, next(iter(builds), (None, None)))
+
+
+def _link_mixture(
+    flow: Flow, found: Found, build: Artifact | None, sides: list[str], column: int
+) -> dict[str, tuple[str, int]]:
     """The node from which each split goes on, and its documents."""
-    mixture = mixture_of(found.artifacts, next(iter(found.of_kind("build").values()), None))
+    mixture = mixture_of(found.artifacts, build)
     labels: Json = found.artifacts["split"].manifest.counts
     last = {side: (f"split {side}", int(labels[side])) for side in sides}
     for task in mixture.manifest.tasks if mixture is not None else ():
@@ -288,8 +297,7 @@ def flow_of_tokens(found: Found, tally: Tally | None, contents: Contents) -> Jso
         return None
     flow = Flow("tokens")
     sources = _source_nodes(flow, found)
-    builds = found.of_kind("build")
-    name, build = next(iter(builds.items()), (None, None))
+    name, build = _build_of_flow(found)
     held = contents.totals("source", "split", build=name) if name is not None else {}
     made: dict[str, int] = {}
     for (source, split), count in tally.source_split:
@@ -300,13 +308,15 @@ def flow_of_tokens(found: Found, tally: Tally | None, contents: Contents) -> Jso
             again = flow.node(f"repeats {split}", "repeats", 1, "repeat")
             flow.link(sources[source], again, one.repeated)
             flow.link(again, f"split {split}", one.repeated)
-    for task in build.manifest.tasks if build is not None else ():
-        split, tokens = task["key"], task["counts"]["tokens"]
+    packed = {task["key"]: task["counts"]["tokens"] for task in build.manifest.tasks} if build else {}
+    for split, tokens in packed.items():
         start = f"split {split}"
         flow.link(start, flow.node(f"written {split}", f"{name}, {split}", 3, "stage"), tokens["written"])
         for key, label in _CUT.items():
             if tokens[key]:
                 flow.link(start, flow.node(f"drop {key}", label, 3, "drop"), tokens[key])
+    for split in {**packed, **made} if build is not None else ():  # it may have no rows of a split at all
         given = sum(one.given for (_, side), one in held.items() if side == split)
-        flow.link(start, flow.node("drop unused", f"not in {name}", 3, "drop"), made.get(split, 0) - given)
+        unused = flow.node("drop unused", f"not in {name}", 3, "drop")
+        flow.link(f"split {split}", unused, made.get(split, 0) - given)
     return {**flow.as_json(), "build": name}

@@ -33,6 +33,7 @@ from tokmill.reports.section_documents import clusters_section, drops_section, f
 from tokmill.reports.section_scores import scores_section
 from tokmill.reports.section_tokens import (
     chain_section,
+    main_build,
     mixture_section,
     pace_section,
     packing_section,
@@ -168,7 +169,7 @@ def _header(facts: Json) -> str:
             "figures are of the steps that are there.</p>"
         )
     tokens, kept = totals["tokens"], totals["kept"]
-    build = next(iter(facts["builds"]), None)
+    build = main_build(facts)
     written = build["packing"]["written"] if build is not None else None
     documents = totals["documents_built"].get(build["name"], 0) if build is not None else kept
     share = percent(documents / totals["records"]) if totals["records"] else "–"

@@ -52,7 +52,21 @@ def drops_section(facts: Json) -> Section:
             body += f"<h3>{title} <small>{total:,}</small></h3>"
             body += "".join(_drop(drop, most, gone) for drop in own)
     body = body or nothing("Nothing was dropped.")
-    return Section("drops", "Drops", says, body + _earlier(facts) + _decontaminated(facts) + _redacted(facts))
+    body += _left_out(facts) + _earlier(facts) + _decontaminated(facts) + _redacted(facts)
+    return Section("drops", "Drops", says, body)
+
+
+def _left_out(facts: Json) -> str:
+    if not facts["left_out"]:
+        return ""
+    rows = [
+        [shown(row["step"]), shown(row["split"]), shown(spoken(row["reason"])), count(row["docs"])]
+        for row in facts["left_out"]
+    ]
+    return (
+        "<h3>Kept, and left out of the training data</h3><p>By mixtures and builds, each by itself: one may "
+        f"have what another leaves out.</p>{table(['Step', 'split', 'reason', 'documents'], rows, 3)}"
+    )
 
 
 def _earlier(facts: Json) -> str:

@@ -199,11 +199,17 @@ _NAMES = {
 _SHOWN_ROWS = 16
 
 
+def main_build(facts: Json) -> Json | None:
+    """The one that the flow goes into: the first of all sources, else the first."""
+    builds = facts["builds"]
+    return next((build for build in builds if not build["sources"]), next(iter(builds), None))
+
+
 def shares_section(facts: Json) -> Section:
     shares = facts["shares"]
     if shares is None:
         return Section("shares", "Shares", "What the tokens are made of.", nothing("Nothing was encoded."))
-    build = next(iter(facts["builds"]), None)
+    build = main_build(facts)
     if build is None:
         says = (
             "What the encoded tokens are made of: shares are of tokens, not of documents. Nothing was built "
@@ -385,8 +391,12 @@ def mixture_section(facts: Json) -> Section:
         )
         return Section("mixture", "Mixture", says, nothing(why))
     says += " The bar is what was built, the upright line what was wanted."
-    if mixture["build"] is not None:
-        says += f" Tokens are those in rows of the build {mixture['build']}."
+    builds = list(dict.fromkeys(split["build"] for split in mixture["splits"] if split["build"] is not None))
+    if builds:
+        named = f"the build{'s' if len(builds) > 1 else ''} {', '.join(builds)}"
+        says += (
+            f" Tokens are those in rows of {named}; epochs count whole documents, also where a row cuts them."
+        )
     return Section("mixture", "Mixture", says, "".join(_mixed(split) for split in mixture["splits"]))
 
 

@@ -35,12 +35,13 @@ from tokmill.storage.tables import load_table
 
 _HAD_A_TURN, _IN_ROWS, _IN_ANY = np.uint8(1), np.uint8(2), np.uint8(4)
 _NAMES = ("source", "language", "license")
-_AMOUNTS = ("docs", "new_docs", "tokens", "given", "repeated")
+_AMOUNTS = ("docs", "new_docs", "tokens", "read", "given", "repeated")
 
 
 class Held(NamedTuple):
     """`given` tokens are those of documents that have a turn, before rows are cut;
-    `repeated` those of further turns."""
+    `repeated` those of further turns. `read` are those of turns that stand in a row, whole documents, however
+    much of them a row holds: what epochs are counted from."""
 
     build: str
     split: str
@@ -51,6 +52,7 @@ class Held(NamedTuple):
     docs: int  # with a token in a row, each once
     new_docs: int  # of them in no build before this one
     tokens: int  # in rows
+    read: int
     given: int
     repeated: int
 
@@ -178,7 +180,9 @@ def _counted(marks: _Marks, turns: Iterable[Any], build: Artifact, places: FileE
         is_first = marks.note(piece, np.ones(len(tokens), np.bool_), _HAD_A_TURN)
         is_built = marks.note(piece, written > 0, _IN_ROWS)
         is_new = marks.note(piece, written > 0, _IN_ANY)
-        amounts = (is_built, is_new, written, np.where(is_first, tokens, 0), np.where(is_first, 0, tokens))
+        read = np.where(written > 0, tokens, 0)
+        first_turns, further_turns = np.where(is_first, tokens, 0), np.where(is_first, 0, tokens)
+        amounts = (is_built, is_new, written, read, first_turns, further_turns)
         said = (piece.column(name).fill_null(UNKNOWN) for name in _NAMES[1:])
         names = [sources.take(one_piece(piece.column("shard"))), *said]
         table = pa.table([*names, *(column.astype(np.int64) for column in amounts)], [*_NAMES, *_AMOUNTS])
