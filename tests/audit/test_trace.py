@@ -252,6 +252,59 @@ def test_an_offset_is_a_place_in_a_row(run: Path) -> None:
         find_offset(found, 0)
 
 
+STREAMS = {
+    "nanogpt": ("{split}.bin", 0, "<u2", {}),
+    "llmc": ("{split}_000000.bin", 1024, "<u2", {"dtype": "uint16"}),
+    "nanotron": ("tokens.ds", 0, "<u4", {}),
+    "olmo": ("ids/part-00000.npy", 0, "<u4", {"pack": {"layout": "indexed"}}),
+}
+
+
+@pytest.fixture(scope="module")
+def streams(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    builds = [{"name": name, "format": name, **more} for name, (*_, more) in STREAMS.items()]
+    olmo_rows = {"name": "rows", "format": "olmo", "pack": {"layout": "concat", "length": 16}}
+    more = [*builds, olmo_rows, *SEQUENCES[1:], {"name": "columns", "format": "levanter"}]
+    return make_run(tmp_path_factory.mktemp("streams"), "byte_bpe", more)
+
+
+@pytest.mark.parametrize("name", list(STREAMS))
+def test_an_offset_in_a_file_of_documents_end_to_end_is_a_token_of_a_document(
+    streams: Path, name: str
+) -> None:
+    """The file is cut at the EOS by NumPy, which knows nothing of the index."""
+    eos, texts = load_manifest(streams / "tokenizer").facts["eos_id"], documents_of(streams)
+    for split in ("train", "valid"):
+        path, header, kind, _ = STREAMS[name]
+        path = path.format(split="val" if split == "valid" else split)
+        ids = np.fromfile(streams / "build" / name / split / path, kind, offset=header)
+        starts = np.concatenate(([0], np.flatnonzero(ids == eos) + 1))
+        found = open_build(streams / "build" / name, split)
+        for token in range(len(ids)):
+            row, column = find_offset(found, token)
+            assert (starts[row] + column, token < starts[row + 1]) == (token, True)
+            (traced,) = trace_row(found, row, column)
+            assert traced.tokens == (column, column + 1)
+            if ids[token] == eos:
+                assert traced.ends_document
+            else:
+                assert traced.ids == (ids[token],)
+        for token in (-1, len(ids)):
+            with pytest.raises(InputError, match=rf"has no token(.|\n)*it has {len(ids):,}, counted"):
+                find_offset(found, token)
+    told = mill.trace(streams / "build" / name, offset=2, split="train")
+    assert (told.place["row"], told.place["column"]) == (0, 2)
+    assert (told.documents[0].source, told.documents[0].doc_id) in {key[:2] for key in texts}
+
+
+@pytest.mark.parametrize("name", ["rows", "cache", "lists", "columns"])
+def test_an_offset_where_no_file_holds_documents_end_to_end_is_refused_in_plain_words(
+    streams: Path, name: str
+) -> None:
+    with pytest.raises(InputError, match=r"has no tokens\.bin(.|\n)*give a row"):
+        find_offset(open_build(streams / "build" / name), 0)
+
+
 def document(run: Path, doc_id: str, source: str | None = None) -> Any:
     (told,) = traced_documents(run, doc_id, source)
     return told

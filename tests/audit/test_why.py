@@ -15,7 +15,8 @@ import tokmill as mill
 from cleaned import prose, rows_of, texts_of, write_documents
 from mill import write_recipe
 from tokmill.cli import main
-from tokmill.errors import InputError, StorageError
+from tokmill.errors import CorruptFile, InputError, StorageError
+from tokmill.formats import find_format, format_names
 from written import MegatronFile, MemmapRows, decoder_of, load_manifest, read_row_index
 
 
@@ -77,6 +78,47 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pack={"length": LENGTH, "tail": "drop"},
     )
     return mill.run(recipe, workers=1).out
+
+
+# What lies before the ids in each file, and how they are written, of formats of one file of documents.
+END_TO_END = {
+    "megatron": ("tokens.bin", 0, "<i4"),
+    "nanogpt": ("{split}.bin", 0, "<u2"),
+    "llmc": ("{split}_000000.bin", 1024, "<u4"),
+    "nanotron": ("tokens.ds", 0, "<u4"),
+    "olmo": ("ids/part-00000.npy", 0, "<u4"),
+}
+
+
+@pytest.fixture(scope="module")
+def every_format(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One run with a build of documents and one of rows in every format that can hold them."""
+    directory = tmp_path_factory.mktemp("formats")
+    write_documents(directory / "good.jsonl", records(range(14)))
+    builds: list[dict[str, Any]] = []
+    for name in format_names():
+        shapes = find_format(name).shapes
+        if "documents" in shapes:
+            pack = {"pack": {"layout": "indexed"}} if "rows" in shapes else {}
+            builds.append({"name": f"{name}-docs", "format": name, **pack})
+        if "rows" in shapes:
+            builds.append({"name": f"{name}-rows", "format": name})
+    recipe = write_recipe(
+        directory,
+        sources=[{"name": "good", "domain": "web", "files": "good.jsonl", "fields": {"id": "id"}}],
+        filters=[],
+        split={"method": "counts", "counts": {"valid": 3}},
+        pack={"length": LENGTH},
+        builds=builds,
+    )
+    return mill.run(recipe, workers=1).out
+
+
+def read_end_to_end(build: Path, split: str) -> np.ndarray[Any, Any]:
+    """All ids of a split, by NumPy alone."""
+    path, header, kind = END_TO_END[load_manifest(build).config["format"]]
+    path = path.format(split="val" if split == "valid" else split)
+    return np.fromfile(build / split / path, kind, offset=header)
 
 
 def one(run: Path, doc_id: str, source: str | None = None) -> Any:
@@ -338,3 +380,39 @@ def test_the_command_prints_the_history_in_words_or_as_json(run: Path) -> None:
         refused = why(run, *arguments)
         assert refused.exit_code == 1
         assert "needs either DOC_ID or --reason" in refused.stderr
+
+
+def test_every_format_is_asked_for_a_document_and_end_to_end_its_tokens_are_where_it_is_said(
+    every_format: Path,
+) -> None:
+    decode, texts = decoder_of(every_format), texts_of(every_format, "good")
+    builds = {path.name for path in (every_format / "build").iterdir()}
+    assert {f"{name}-docs" for name in END_TO_END} <= builds
+    seen = 0
+    for doc_id, text in texts.items():
+        history = one(every_format, doc_id)
+        (traced,) = traced_documents(every_format, doc_id)
+        assert traced.builds == history.builds
+        assert {build["build"] for build in history.builds} == {f"build/{name}" for name in builds}
+        for build in history.builds:
+            (turn,) = build["turns"]
+            is_end_to_end = build["build"] in {f"build/{name}-docs" for name in END_TO_END}
+            assert ("first_token" in turn) == is_end_to_end, build
+            if is_end_to_end:
+                ids = read_end_to_end(every_format / build["build"], build["split"])
+                mine = ids[turn["first_token"] : turn["first_token"] + turn["tokens"]]
+                assert decode(mine[:-1]) == text
+                seen += 1
+    assert seen == len(END_TO_END) * len(texts)
+    for verb in (["why", str(every_format), "f3"], ["trace", str(every_format), "--doc-id", "f3"]):
+        shown = CliRunner().invoke(main, verb)
+        assert shown.exit_code == 0, shown.output
+
+
+def test_an_index_of_documents_that_is_cut_off_is_named(every_format: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(every_format, tmp_path / "copy")
+    split = one(copy, "f3").split
+    path = copy / "build/nanotron-docs" / split / "tokens.ds.index"
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(CorruptFile, match=r"tokens\.ds\.index.*bytes"):
+        explain(copy, "f3")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 from typing import TypeVar
@@ -255,6 +256,28 @@ def test_a_source_repeats_in_another_order_each_time():
     assert [found.facts["sources"][name]["epochs"] for name in ("s0", "s1")] == [2.0, 0.1]
     assert sorted(own[:25]) == sorted(own[25:]) == list(range(25))
     assert own[:25] != own[25:]
+
+
+@pytest.mark.parametrize(
+    ("asked", "weights", "ran_out"),
+    [
+        ({"tokens": 900}, ["0.25", "0.75"], []),  # 3.3 of 4 passes, a hair under its share
+        ({"blocks": 8, "pack_length": 100}, ["0.25", "0.75"], []),
+        ({"documents": 33}, ["0.4", "0.6"], []),
+        ({"blocks": 10, "pack_length": 100}, ["0.2", "0.8"], ["s1"]),  # all of its passes
+    ],
+)
+def test_a_source_that_repeats_has_run_out_when_it_gave_all_of_its_passes(asked, weights, ran_out):
+    """Passes are counted in the tokens that were built."""
+    lengths, passes = [[61, 7, 90, 33] * 9, [17, 19, 23, 29, 31, 37, 44]], 4
+    found = mix(lengths, weights, exhausted="repeat", max_epochs=passes, **asked)
+    turns = Counter(found.turns)
+    shares = [tokens / sum(found.tokens) for tokens in found.tokens]
+    assert shares[1] < float(weights[1]), "a hair under its share, or this proves nothing"
+    assert sum(turns[1, document] for document in range(7)) > 7
+    spent = all(turns[1, document] == passes for document in range(7))
+    assert (["s1"] if spent else []) == ran_out
+    assert found.facts["exhausted"] == ran_out
 
 
 def test_renormalizing_takes_all_of_a_small_source_and_spreads_it_over_the_whole():

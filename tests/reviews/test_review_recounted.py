@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
@@ -487,3 +488,101 @@ def test_a_build_by_itself_is_judged_by_domains_where_it_says_them(made: Path, t
     slow, _ = recount.tell_apart(build, "row", domain_of, eos)[0]
     assert told["figures"]["."]["views"]["row"]["right"] == pytest.approx(slow.right)
     assert told["figures"]["."]["views"]["row"]["chance"] == 0.5
+
+
+# --- documents that repeat ---
+
+
+def few_and_often(corpus: Corpus, recipe: dict[str, Any]) -> None:
+    """Twelve documents of mathematics, built several times over, and a longer one that is built once;
+    of the rows, the last ones are left out."""
+    corpus["math"], corpus["prose"] = corpus["math"][:12], corpus["prose"][:26]
+    corpus["prose"][0] |= {"id": "long-1", "text": corpus["prose"][0]["text"] * 2}
+    recipe["dedup"] = {"exact": True}
+    recipe["split"] = {"method": "counts", "counts": {"valid": 6}}
+    weights = {"code": "0.3", "math": "0.4", "prose": "0.3"}
+    recipe["mixture"] = {"weights": weights, "blocks": 60, "exhausted": "repeat", "max_epochs": 9}
+    recipe["pack"] = {"layout": "best_fit", "length": 256}
+
+
+@pytest.fixture(scope="module")
+def repeated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return mill(tmp_path_factory.mktemp("repeated"), few_and_often)
+
+
+def tokens_of_documents(run: Path) -> dict[tuple[str, str], int]:
+    """Of training, by the tables of lengths."""
+    found = {}
+    for path in sorted((run / "tokens/train").rglob("lengths-*.parquet")):
+        table = pq.read_table(path, columns=["doc_id", "tokens"], partitioning=None).to_pydict()
+        source = path.parent.name
+        found.update({(source, name): count for name, count in zip(*table.values(), strict=True)})
+    return found
+
+
+def pieces_in(build: Path) -> list[tuple[tuple[str, str], int, int]]:
+    """Document, offset and tokens of every piece of a training row."""
+    return [
+        ((doc["source"], doc["doc_id"]), doc["offset"], doc["end"] - doc["start"])
+        for _, docs in recount.read_rows(build / "train")
+        for doc in docs
+    ]
+
+
+@pytest.mark.parametrize("place", ["run", "build/rows", "alone"])
+def test_the_largest_document_is_the_one_with_most_tokens_in_all_of_its_turns(
+    repeated: Path, tmp_path: Path, place: str
+) -> None:
+    target = {"run": repeated, "build/rows": repeated / place}.get(place, tmp_path / "alone")
+    if place == "alone":
+        shutil.copytree(repeated / "build/rows", target)
+    tokens: Counter[tuple[str, str]] = Counter()
+    for name, _, width in pieces_in(repeated / "build/rows"):
+        tokens[name] += width
+    ((source, doc_id), most), (_, second) = tokens.most_common(2)
+    in_a_turn = tokens_of_documents(repeated)[source, doc_id]
+    assert most > second
+    assert tokens["prose", "long-1"] > in_a_turn, "or turns one by one would tell the same"
+    (finding,) = (one for one in reviewed(target)["findings"] if one["check"] == "giant_document")
+    assert finding["about"] == f"document {source}/{doc_id}"
+    total = sum(tokens.values())
+    assert finding["says"].startswith(f"{most:,} of {total:,} training tokens ({100 * most / total:.2f} %)")
+    assert [measure["value"] for measure in finding["evidence"]] == [
+        most,
+        pytest.approx(100 * most / total, abs=1e-6),
+    ]
+
+
+@pytest.mark.parametrize("name", ["rows", "mega"])
+def test_a_source_is_built_so_often_as_its_documents_stand_in_rows(repeated: Path, name: str) -> None:
+    """Turns that no row holds are not counted; a document that a row cut is."""
+    whole = tokens_of_documents(repeated)
+    there = sum(count for (source, _), count in whole.items() if source == "math")
+    turns = Counter(name for name, offset, _ in pieces_in(repeated / "build" / name) if offset == 0)
+    built = sum(whole[document] * times for document, times in turns.items() if document[0] == "math")
+    scheduled = load_manifest(repeated / "mixture").facts["splits"]["train"]["sources"]["math"]["tokens"]
+    assert (built < scheduled) == (name == "rows"), "or this proves nothing"
+    targets = [repeated / "build" / name] + ([repeated] if name == "mega" else [])
+    for target in targets:  # of several builds the one that repeats it most is told
+        (finding,) = (
+            one
+            for one in reviewed(target)["findings"]
+            if (one["check"], one["about"]) == ("source_repeats", "source math")
+        )
+        values = {measure["name"]: measure["value"] for measure in finding["evidence"]}
+        assert values == {
+            "epochs": pytest.approx(built / there, abs=1e-6),
+            "built": built,
+            "there are": there,
+        }
+        assert finding["says"].endswith(f"times over in build {name}")
+
+
+def test_a_source_that_no_build_holds_is_scheduled_and_not_built(repeated: Path, tmp_path: Path) -> None:
+    run = copied(repeated, tmp_path / "copy")
+    (run / "manifest.json").unlink()
+    shutil.rmtree(run / "build")
+    scheduled = load_manifest(run / "mixture").facts["splits"]["train"]["sources"]["math"]["tokens"]
+    (finding,) = (one for one in reviewed(run)["findings"] if one["check"] == "source_repeats")
+    assert finding["says"].startswith("its documents are scheduled ")
+    assert {measure["name"]: measure["value"] for measure in finding["evidence"]}["scheduled"] == scheduled

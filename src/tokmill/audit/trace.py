@@ -24,7 +24,7 @@ from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.step import Artifact, is_chat, open_artifact
 from tokmill.audit.opened import load_of, numbers_in
 from tokmill.audit.places import Place, RunPlaces, entry_of, open_places, places_in, splits_of
-from tokmill.audit.why import History, Told, history_of, tell_histories
+from tokmill.audit.why import History, Told, history_of, open_end_to_end, tell_histories
 from tokmill.errors import InputError, RecipeError, StorageError, TokmillError
 from tokmill.formats.ids import find_split
 from tokmill.formats.index import DocumentSpan, find_row
@@ -268,24 +268,22 @@ def _run_around(build: Artifact) -> RunPlaces | None:
 
 
 def find_offset(found: BuildSplit, token: int) -> tuple[int, int]:
-    """Row and column of a token of tokens.bin, counted from 0."""
-    entry = entry_of(found.build, found.split, "sequences")
-    if entry is None:
+    """Row and column of a token of tokens.bin, or of the arrays of another format that has documents end to
+    end, counted from 0."""
+    documents = open_end_to_end(found.build, found.split)
+    if documents is None:
         raise InputError(
             f"a build of the format {found.build.manifest.config['format']} has no tokens.bin",
             where=str(found.build.directory),
             next="give a row and a column (`--row`, `--column`)",
         )
-    sequences = MegatronFile(found.build.path(entry).with_suffix(""))
-    if not 0 <= token < len(sequences.ids):
+    if not 0 <= token < documents.tokens:
         raise InputError(
             f"has no token {token:,}",
-            where=str(found.build.path(entry).with_suffix(".bin")),
-            next=f"it has {len(sequences.ids):,}, counted from 0",
+            where=str(documents.first_array),
+            next=f"it has {documents.tokens:,}, counted from 0",
         )
-    at = token * sequences.dtype.itemsize
-    row = int(np.searchsorted(sequences.pointers, at, side="right")) - 1
-    return row, (at - int(sequences.pointers[row])) // sequences.dtype.itemsize
+    return documents.find(token)
 
 
 def trace_row(found: BuildSplit, row: int, column: int | None = None) -> list[Traced]:
@@ -428,9 +426,9 @@ def trace(
     doc_id: str | None = None,
     source: str | None = None,
 ) -> Trace:
-    """The characters behind a `row`, one `column` of it, or an `offset` in tokens.bin of a build, and their
-    documents' histories; or where in a run the tokens of `doc_id` are. Of several documents of that name, in
-    the order of the corpus; then records and documents that are not there."""
+    """The characters behind a `row`, one `column` of it, or an `offset` in the tokens of a build of documents
+    end to end, and their documents' histories; or where in a run the tokens of `doc_id` are. Of several
+    documents of that name, in the order of the corpus; then records and documents that are not there."""
     if [row, offset, doc_id].count(None) != 2:
         raise RecipeError(
             "needs one of --row, --offset and --doc-id",

@@ -7,8 +7,8 @@ doc_id ─ ids ─> ingest: file, shard, row ─ clean: every rule with value an
              └ forgotten.parquet: it was taken down
 
     place, split ─ lengths-<shard> ─> sequence, first token ─┬ order-<split> ─> turns
-                                                             └ places.npy, tokens.idx ─> rows and columns,
-                                                                                         or a sequence
+                                                             └ places.npy, or where sequences begin
+                                                                 ─> rows and columns, or a sequence
 
 `tokmill trace` tells the tokens from here too. `(source, doc_id)` need not be unique:
 every document of that name has its own history.
@@ -17,7 +17,7 @@ every document of that name has its own history.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -29,7 +29,8 @@ from tokmill.audit.examples import count_reasons, load_examples
 from tokmill.audit.opened import find_artifacts, load_of, numbers_in
 from tokmill.audit.places import Place, RunPlaces, entry_of, open_places, places_in, splits_of
 from tokmill.errors import InputError, RecipeError
-from tokmill.formats.megatron import MegatronFile
+from tokmill.formats.megatron import MEGATRON, MegatronFile
+from tokmill.formats.streams import open_documents
 from tokmill.schema import NO_SPLIT
 from tokmill.storage.tables import load_table
 
@@ -79,8 +80,8 @@ _NO_TURN = "the mixture gave it no turn"
 
 
 def _turn(build: Artifact, split: str, turn: int, tokens: int) -> Json:
-    """Rows and columns with the tokens in them; of sequences, which one,
-    and where in tokens.bin it begins."""
+    """Rows and columns with the tokens in them; of sequences, which one; where they lie end to end,
+    the first of its tokens, counted from the first file on."""
     if entry_of(build, split, "places") is not None:
         places = places_in(build, split, turn)
         columns = (places.row, places.start, places.end, places.offset)
@@ -91,12 +92,54 @@ def _turn(build: Artifact, split: str, turn: int, tokens: int) -> Json:
         cut = tokens - sum(row["end"] - row["start"] for row in rows)
         return {"turn": turn, "rows": rows, "cut_tokens": cut}
     told: Json = {"turn": turn, "sequence": turn}
-    entry = entry_of(build, split, "sequences")
-    if entry is not None:
-        sequences = MegatronFile(build.path(entry).with_suffix(""))
-        told["first_token"] = int(sequences.pointers[turn]) // sequences.dtype.itemsize
-        told["tokens"] = int(sequences.lengths[turn])
+    documents = open_end_to_end(build, split)
+    if documents is not None:
+        told["first_token"], told["tokens"] = documents.span(turn)
     return told
+
+
+class EndToEnd(Protocol):
+    """Documents one after the other; tokens are counted from the first file on."""
+
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def first_array(self) -> Path: ...
+    def span(self, number: int) -> tuple[int, int]:
+        """The first token of a document, and how many it has."""
+
+    def find(self, token: int) -> tuple[int, int]:
+        """The document that the token is in, and which of its tokens it is."""
+
+
+class _Pair(NamedTuple):
+    """The same of Megatron's files."""
+
+    file: MegatronFile
+    first_array: Path
+
+    @property
+    def tokens(self) -> int:
+        return len(self.file.ids)
+
+    def span(self, number: int) -> tuple[int, int]:
+        return int(self.file.pointers[number]) // self.file.dtype.itemsize, int(self.file.lengths[number])
+
+    def find(self, token: int) -> tuple[int, int]:
+        pointer = token * self.file.dtype.itemsize
+        number = int(np.searchsorted(self.file.pointers, pointer, side="right")) - 1
+        return number, token - self.span(number)[0]
+
+
+def open_end_to_end(build: Artifact, split: str) -> EndToEnd | None:
+    """None: the build has rows, or its format has no such files. Each has a table of sequences of its own."""
+    entry = entry_of(build, split, "sequences")
+    if entry is None:
+        return None
+    path = build.path(entry)
+    if build.manifest.config["format"] == MEGATRON.name:
+        return _Pair(MegatronFile(path.with_suffix("")), path.with_suffix(".bin"))
+    return open_documents(path)
 
 
 NOT_MEASURED = "it was out already, and no bound could have kept it"

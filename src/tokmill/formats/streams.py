@@ -19,7 +19,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -48,8 +48,16 @@ from tokmill.formats.ids import (
     sequence_lengths,
     write_meta,
 )
-from tokmill.storage.disk import commit_bytes, map_array, open_commit, remove_file, told_as_unreadable
+from tokmill.storage.disk import (
+    commit_bytes,
+    load_bytes,
+    map_array,
+    open_commit,
+    remove_file,
+    told_as_unreadable,
+)
 from tokmill.storage.location import is_within
+from tokmill.storage.on_demand import at_hand
 
 # Ids have no sign in these files: the bytes of int32 without it. In a batch they are int32 again.
 _KINDS = {"uint16": "uint16", "int32": "uint32"}
@@ -181,6 +189,60 @@ def _counts(tokens: Tokens, layout: Layout) -> Iterator[tuple[int, int]]:
     yield from ((0 if start else tokens.rows, min(most, total - start)) for start in starts)
 
 
+class Documents(NamedTuple):
+    """Where each document of a split ends, in tokens from the first array on; a map, read when touched."""
+
+    ends: NDArray[np.int64]
+    first_array: Path
+    tokens: int
+
+    def span(self, number: int) -> tuple[int, int]:
+        """The first token of a document, and how many it has."""
+        begin = int(self.ends[number - 1]) if number else 0
+        return begin, int(self.ends[number]) - begin
+
+    def find(self, token: int) -> tuple[int, int]:
+        """The document that the token is in, and which of its tokens it is."""
+        number = int(np.searchsorted(self.ends, token, side="right"))
+        return number, token - self.span(number)[0]
+
+
+def open_documents(index: Path) -> Documents | None:
+    """By the index of a split; None: the file is not of a format that is told here."""
+    path = index.with_name(META_NAME)
+    if not at_hand(path).is_file():
+        return None
+    try:
+        facts = msgspec.json.decode(load_bytes(path), type=_Facts)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+    if facts.index != index.name or facts.seq_len is not None or not facts.arrays:
+        return None
+    if not at_hand(index).is_file():
+        raise _no_such_file(index)
+    if (size := index.stat().st_size) != 8 * facts.n_seqs:
+        raise _other_size(size, 8 * facts.n_seqs, index)
+    return Documents(_map_ends(index, facts), index.parent / facts.arrays[0].file, facts.n_tokens)
+
+
+def _map_ends(index: Path, facts: _Facts) -> NDArray[np.int64]:
+    mapped: NDArray[np.int64] = map_array(index, "<i8", shape=(facts.n_seqs,))
+    ends = cast("NDArray[np.int64]", plain(mapped))
+    if (int(ends[-1]) if ends.size else 0) != facts.n_tokens:
+        raise corrupt(f"the last document does not end at token {facts.n_tokens:,}", index)
+    return ends
+
+
+def _no_such_file(path: Path) -> CorruptFile:
+    return CorruptFile(
+        f"no such file, and {META_NAME} tells of it", where=str(path), next="copy the directory again"
+    )
+
+
+def _other_size(size: int, expected: int, path: Path) -> CorruptFile:
+    return corrupt(f"{size:,} bytes, but {META_NAME} describes {expected:,}", path)
+
+
 class _Streams:
     """A directory whose description, sizes and headers agree; ids are not read yet."""
 
@@ -204,7 +266,7 @@ class _Streams:
         self._headers = [layout.header(array.tokens, facts.dtype) for array in facts.arrays]
         for number, (path, expected) in enumerate(self.files()):
             self._check_file(path, expected, self._headers[number] if number < len(self._headers) else b"")
-        self.ends = self._map_ends() if facts.seq_len is None else np.empty(0, np.int64)
+        self.ends = _map_ends(self._index_path, facts) if facts.seq_len is None else np.empty(0, np.int64)
 
     @property
     def dtype(self) -> str:
@@ -257,24 +319,13 @@ class _Streams:
 
     def _check_file(self, path: Path, expected: int, header: bytes) -> None:
         if not path.is_file():
-            raise CorruptFile(
-                f"no such file, and {META_NAME} tells of it", where=str(path), next="copy the directory again"
-            )
+            raise _no_such_file(path)
         size = path.stat().st_size
         if size != expected:
-            raise corrupt(f"{size:,} bytes, but {META_NAME} describes {expected:,}", path)
+            raise _other_size(size, expected, path)
         with told_as_unreadable(path), path.open("rb") as file:
             if file.read(len(header)) != header:
                 raise corrupt(f"does not begin with the header that {META_NAME} describes", path)
-
-    def _map_ends(self) -> NDArray[np.int64]:
-        mapped: NDArray[np.int64] = map_array(self._index_path, "<i8", shape=(self.facts.n_seqs,))
-        ends = cast("NDArray[np.int64]", plain(mapped))
-        if (int(ends[-1]) if ends.size else 0) != self.facts.n_tokens:
-            raise corrupt(
-                f"the last document does not end at token {self.facts.n_tokens:,}", self._index_path
-            )
-        return ends
 
 
 class _DocumentStore(Store):

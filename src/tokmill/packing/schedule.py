@@ -214,7 +214,7 @@ class Summary:
     passed_over: list[int]  # documents that would have exceeded the part of their source
     reached: int  # in the unit of the target
     left_over: int  # what the target has and the schedule has not
-    capacities: list[int]  # tokens that each source could give: once, or what it had not given before
+    capacities: list[int]  # tokens that each source could give, in all of its passes that were left
 
     @property
     def total_tokens(self) -> int:
@@ -312,10 +312,7 @@ class Scheduling:
             self._turning.account.passed_over.tolist(),
             reached,
             self._target.amount - reached,
-            [
-                holding.capacity(self._epochs) if holding.left else holding.tokens
-                for holding in self._holdings
-            ],
+            [holding.capacity(self._epochs) for holding in self._holdings],
         )
 
     def _budgeted(self, budget: int) -> Turning:

@@ -25,7 +25,16 @@ from tokmill.reviews import overlap
 from tokmill.reviews.finding import Answer, Found, NotMeasured
 from tokmill.reviews.probe import Probe, probe
 from tokmill.reviews.rows import Boundaries, BuildRows, classes, find_boundaries, scan_rows
-from tokmill.reviews.subject import TRAIN, Build, Lengths, Subject, Turns, load_turns, tally_lengths
+from tokmill.reviews.subject import (
+    TRAIN,
+    Build,
+    Lengths,
+    Subject,
+    Turns,
+    load_turns,
+    tally_lengths,
+    tokens_in_rows,
+)
 from tokmill.reviews.texts import SCANNED_BYTES, Scan, scan_texts
 from tokmill.stages.build.contents import Contents, load_contents
 
@@ -151,11 +160,17 @@ class Evidence:
 
     def built(self, build: Build, split: str) -> BuiltSplit:
         """Of a build that lies in its run."""
+        return self._once(f"built {build.name} {split}", lambda: self._load_built(build, split))
+
+    def tokens_in_rows(self, build: Build) -> dict[str, int]:
+        """By source, of training documents that stand in a row. The turns behind it, 16 bytes each, are not
+        kept."""
+        return self._once(f"in rows {build.name}", lambda: tokens_in_rows(self._load_built(build, TRAIN)))
+
+    def _load_built(self, build: Build, split: str) -> BuiltSplit:
         self.artifact("tokens")
         places = RunPlaces(self.subject.directory, self.subject.artifacts, [])
-        return self._once(
-            f"built {build.name} {split}", lambda: load_built(places, f"build/{build.name}", split)
-        )
+        return load_built(places, f"build/{build.name}", split)
 
     @property
     def contents(self) -> Contents:

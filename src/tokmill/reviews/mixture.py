@@ -1,7 +1,7 @@
 """How much of what: balance of domains, shares that were asked for, what one domain keeps out,
 repeats and budgets.
 
-counts of builds ────────────────┐
+counts of builds, turns in rows ─┐
 the mixture's config and facts ──┼─ checks: domain_imbalance, built_mix, starved_build, source_repeats,
                                  │          budget_epochs
 lengths of all documents ────────┘  answer: three ways to domains of equal size, and what each leaves out
@@ -23,8 +23,10 @@ from typing import NamedTuple
 import msgspec
 
 from tokmill.artifacts.manifest import Json
+from tokmill.audit.places import entry_of
+from tokmill.loader.dataset import INDEX_NAME
 from tokmill.packing.mixture import MIN_USED, STARVED, UNBALANCED, Limit
-from tokmill.reviews.evidence import Answering, Evidence, check, manifest_of, named, together
+from tokmill.reviews.evidence import Answering, Evidence, check, manifest_of, named, place_of, together
 from tokmill.reviews.finding import Finding, Found, Measure, NotMeasured, percent, share, spelled
 from tokmill.reviews.subject import TRAIN, Build
 from tokmill.stages.build.mixture import MixtureOptions, limit_of_mixture
@@ -175,6 +177,7 @@ def _starved(about: str, limit: Limit, read_from: str) -> Finding:
 
 # --- repeats and budgets ---
 
+FACTS = "mixture/manifest.json"
 NO_MIXTURE = "there is no mixture: every document is built once"
 STAGED = "the mixture has stages, each with weights and a target of its own; the report has their shares"
 
@@ -190,10 +193,38 @@ def mixed_facts(evidence: Evidence) -> Json:
 @check("Lower its weight or the budget: beyond four epochs repeated text is worth little.")
 def source_repeats(evidence: Evidence) -> Found:
     """Is a source built more than once?"""
-    for source, told in mixed_facts(evidence).get("sources", {}).items():
-        epochs = float(told["epochs"])
-        says = f"its documents are built {spelled(epochs)} times over"
-        yield from _epochs(source, epochs, says, "epochs", ("built", told["tokens"]), told["available"])
+    facts = mixed_facts(evidence)
+    repeated = {
+        source: told
+        for source, told in facts.get("sources", {}).items()
+        if float(told["epochs"]) > EPOCHS_MEDIUM
+    }
+    builds = [build for build in evidence.subject.builds if TRAIN in build.splits]
+    if not repeated or "continued" in facts:  # epochs of the whole, of which the rows here are the rest
+        builds = []
+    built = [(build, _in_rows(evidence, build, facts)) for build in builds]
+    for source, told in repeated.items():
+        most = max((tokens.get(source, 0) for _, tokens in built), default=0)
+        if not most:
+            epochs = float(told["epochs"])
+            says = f"its documents are scheduled {spelled(epochs)} times over"
+            amount = Measure("scheduled", told["tokens"], "tokens", FACTS)
+        else:
+            epochs = most / told["available"]
+            own = [build for build, tokens in built if tokens.get(source, 0) == most]
+            says = f"its documents are built {spelled(epochs)} times over in {named(own)}"
+            amount = Measure("built", most, "tokens", f"{place_of(own[0])}{TRAIN}/{INDEX_NAME}")
+        yield from _epochs(source, epochs, says, "epochs", amount, told["available"])
+
+
+def _in_rows(evidence: Evidence, build: Build, facts: Json) -> dict[str, int]:
+    """By source, of the turns that stand in a row of the build: of sequences, all."""
+    if entry_of(build.artifact, TRAIN, "places") is not None:
+        return evidence.tokens_in_rows(build)
+    wanted = build.artifact.manifest.config["sources"]
+    return {
+        source: told["tokens"] for source, told in facts["sources"].items() if not wanted or source in wanted
+    }
 
 
 @check("Lower the budget, or find more text for the source.")
@@ -216,29 +247,28 @@ def budget_epochs(evidence: Evidence) -> Found:
         if not math.isclose(implied, 1.0, rel_tol=1e-3):
             says = (
                 f"the budget asks for {spelled(implied)} times what it has; {spelled(float(told['epochs']))} "
-                "were built"
+                "were scheduled"
             )
-            budget = "its part of the budget", round(wanted)
+            budget = Measure("its part of the budget", round(wanted), "tokens", FACTS)
             yield from _epochs(
                 source, implied, says, "epochs that the budget implies", budget, told["available"]
             )
 
 
 def _epochs(
-    source: str, epochs: float, says: str, name: str, amount: tuple[str, int], available: int
+    source: str, epochs: float, says: str, name: str, amount: Measure, available: int
 ) -> Iterator[Finding]:
     if epochs > EPOCHS_MEDIUM:
         is_high = epochs > EPOCHS_HIGH
-        read_from = "mixture/manifest.json"
         bound = EPOCHS_HIGH if is_high else EPOCHS_MEDIUM
         yield Finding(
             "high" if is_high else "medium",
             f"source {source}",
             says,
             (
-                Measure(name, epochs, "", read_from),
-                Measure(*amount, "tokens", read_from),
-                Measure("there are", available, "tokens", read_from),
+                Measure(name, epochs, "", FACTS),
+                amount,
+                Measure("there are", available, "tokens", FACTS),
             ),
             Measure("epochs of a source", bound, "", "docs/mixtures.md"),
         )

@@ -24,6 +24,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -32,7 +33,7 @@ from numpy.typing import NDArray
 from tokmill.artifacts.step import domain_of
 from tokmill.audit.places import entry_of, read_meetings
 from tokmill.formats.ids import Store
-from tokmill.formats.index import FRAME_ROWS, IndexRow, read_row_index
+from tokmill.formats.index import FRAME_ROWS, IndexRow, hash_id, read_row_index
 from tokmill.loader.dataset import INDEX_NAME, open_dataset
 from tokmill.reviews.finding import NotMeasured
 from tokmill.reviews.subject import Build, Subject
@@ -54,7 +55,7 @@ class SplitRows:
     by_source: dict[str, list[int]] = field(
         default_factory=dict
     )  # tokens of the first half of the rows, of the last
-    longest: tuple[int, str, str] = (0, "", "")  # tokens, doc_id, source
+    longest: tuple[int, str, str] = (0, "", "")  # tokens in all rows, doc_id, source
     first_without: str = ""  # a document without EOS
     documents: int = 0  # with a token in a row; one that repeats is counted each time
     beginnings: int = 0  # of documents, in rows
@@ -144,8 +145,10 @@ def _scan_split(build: Build, split: str, eos: int, cuts: _Cuts, waiting: _Cuts 
     if batches.store.size != rows:
         name = split or build.artifact.directory.name
         raise NotMeasured(f"{name} has {batches.store.size:,} rows, its index {rows:,}")
+    sums = _TokensByName()
     for pieces in batches:
         found.rows += pieces.rows
+        sums.add(pieces)
         if len(pieces.row):
             _count_tokens(found, pieces, rows)
             _count_ends(found, pieces, eos, batches.store.seq_len)
@@ -154,8 +157,55 @@ def _scan_split(build: Build, split: str, eos: int, cuts: _Cuts, waiting: _Cuts 
             pieces.sources, pieces.doc_ids, pieces.offset.tolist(), reaches, strict=True
         ):
             cuts.note((source, doc_id, offset), (source, doc_id, reach), waiting)
+    found.longest = sums.largest(build.artifact.directory / split / INDEX_NAME)
     _count_documents(found, build, split, batches.store.seq_len)
     return found
+
+
+# Pieces that wait to be added up: 16 MB.
+_MAX_WAITING = 1 << 20
+
+
+class _TokensByName:
+    """Tokens of each document in all rows, by a hash of its source and id: 16 bytes a document. Documents of
+    one name are one."""
+
+    def __init__(self) -> None:
+        self._hashes, self._tokens = np.empty(0, np.uint64), np.empty(0, np.int64)
+        self._waiting: list[tuple[NDArray[np.uint64], Ints]] = []
+        self._waits = 0
+
+    def add(self, pieces: Pieces) -> None:
+        names = zip(pieces.sources, pieces.doc_ids, strict=True)
+        hashes = np.fromiter(itertools.starmap(_hash_name, names), np.uint64, len(pieces.sources))
+        self._waiting.append((hashes, pieces.lengths))
+        self._waits += len(hashes)
+        # as many as there are sums, so that each is gone through a few times only
+        if self._waits >= max(_MAX_WAITING, len(self._hashes)):
+            self._add_up()
+
+    def largest(self, index: Path) -> tuple[int, str, str]:
+        """Tokens, id and source; its name is looked up in the rows."""
+        self._add_up()
+        if not len(self._hashes):
+            return 0, "", ""
+        at = int(self._tokens.argmax())
+        spans = (span for line in read_row_index(index) for span in line.docs)
+        wanted = int(self._hashes[at])
+        span = next(span for span in spans if _hash_name(span.source, span.doc_id) == wanted)
+        return int(self._tokens[at]), span.doc_id, span.source
+
+    def _add_up(self) -> None:
+        columns = zip((self._hashes, self._tokens), *self._waiting, strict=True)
+        hashes, tokens = (np.concatenate(column) for column in columns)
+        self._hashes, place = np.unique(hashes, return_inverse=True)
+        self._tokens = np.zeros(len(self._hashes), np.int64)
+        np.add.at(self._tokens, place, tokens)
+        self._waiting, self._waits = [], 0
+
+
+def _hash_name(source: str, doc_id: str) -> int:
+    return hash_id(f"{source}\0{doc_id}")
 
 
 def _count_tokens(found: SplitRows, pieces: Pieces, rows: int) -> None:
@@ -169,10 +219,6 @@ def _count_tokens(found: SplitRows, pieces: Pieces, rows: int) -> None:
         sums = found.by_source.setdefault(source, [0, 0])
         sums[0] += first
         sums[1] += last
-    reach = pieces.offset + pieces.lengths
-    at = int(reach.argmax())
-    if reach[at] > found.longest[0]:
-        found.longest = (int(reach[at]), pieces.doc_ids[at], pieces.sources[at])
     begun = np.cumsum(~pieces.goes_on())
     # another document of the row has begun since its first
     is_after = begun > begun[np.searchsorted(pieces.row, pieces.row)]

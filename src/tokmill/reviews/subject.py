@@ -247,7 +247,8 @@ def tally_lengths(artifacts: Mapping[str, Artifact]) -> Lengths:
 
 
 class Turns(NamedTuple):
-    """Training documents in the order in which they are built: 32 bytes a turn."""
+    """Training documents in the order in which they are built: 32 bytes a turn. Sums by document take 8 more
+    of each."""
 
     shards: list[SplitShard]
     lengths: NDArray[np.int64]
@@ -256,14 +257,17 @@ class Turns(NamedTuple):
     position: NDArray[np.int64]  # among the documents of all of them
 
     def longest(self) -> tuple[int, str, str, int]:
-        """Tokens, id and source of the longest; and the tokens of all, repeats counted again."""
-        at = int(np.argmax(self.lengths))
-        place = int(self.shard[at])
-        first = sum(shard.lengths.rows for shard in self.shards[:place])
-        shard = self.shards[place]
+        """Tokens, id and source of the one with most in all of its turns; and the tokens of all turns."""
+        sums = np.zeros(sum(shard.lengths.rows for shard in self.shards), np.int64)
+        np.add.at(sums, self.position, self.lengths)
+        at = int(np.argmax(sums))
+        first = 0
+        for shard in self.shards:
+            if at < first + shard.lengths.rows:
+                break
+            first += shard.lengths.rows
         names = load_table(Path(shard.lengths.path), ["doc_id"]).column("doc_id")
-        doc_id = str(names[int(self.position[at]) - first].as_py())
-        return int(self.lengths[at]), doc_id, shard.source, int(self.lengths.sum())
+        return int(sums[at]), str(names[at - first].as_py()), shard.source, int(self.lengths.sum())
 
     def halves(self) -> tuple[Turns, Turns]:
         """Parted where half of the tokens are."""
@@ -306,3 +310,15 @@ def load_turns(artifacts: Mapping[str, Artifact], built: BuiltSplit | None = Non
     whole, sizes = (built.turns.column(name)[is_in] for name in ("tokens", "text_bytes"))
     own = sizes * written // np.maximum(whole, 1)
     return Turns(built.turns.shards, written, own, built.turns.shard_at(position), position)
+
+
+def tokens_in_rows(built: BuiltSplit) -> dict[str, int]:
+    """By source, of documents that stand in a row, each time that one does: whole, whatever is cut off."""
+    is_in = built.written > 0
+    shard, tokens = built.turns.shard_at(built.position[is_in]), built.turns.column("tokens")[is_in]
+    of_shards = np.zeros(len(built.turns.shards), np.int64)
+    np.add.at(of_shards, shard, tokens)
+    sums: dict[str, int] = {}
+    for own, count in zip(built.turns.shards, of_shards.tolist(), strict=True):
+        sums[own.source] = sums.get(own.source, 0) + count
+    return sums
