@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 import tokmill as mill
 from cleaned import prose, write_documents
 from mill import write_recipe
-from tokmill.audit.diff import match_equal_rows
+from tokmill.audit.same_texts import match_equal_rows
 from tokmill.cli import main
 from tokmill.errors import RecipeError
-from written import load_manifest, read_row_index
+from written import load_manifest, load_table, read_row_index
 
 
 def make(directory: Path, records: dict[str, list[dict[str, Any]]], **sections: Any) -> Path:
@@ -267,6 +267,135 @@ def test_checks_decide_the_exit_status(first: Path, second: Path, tmp_path: Path
         assert "cannot be checked" in refused.stderr
     with pytest.raises(RecipeError):
         mill.diff(first, first, fail_on=["all"])
+
+
+Text = tuple[str, str, str]  # source, id, text
+
+
+def final_texts(run: Path) -> dict[str, Counter[Text]]:
+    """By split: what the run left of each document, by the tables of its steps laid over each other."""
+    splits = load_manifest(run / "split").facts["splits"]
+    found: dict[str, Counter[Text]] = {split: Counter() for split in splits}
+    shards = []
+    for entry in load_manifest(run).entries("manifest"):
+        step = Path(entry.path).parent.as_posix()
+        if step.startswith("ingest/"):
+            manifest = load_manifest(run / step)
+            shards += [(step.removeprefix("ingest/"), one.path) for one in manifest.entries("documents")]
+    for number, (source, path) in enumerate(shards):
+        rows = load_table(run / "ingest" / source / path).to_pylist()
+        key = path.removeprefix("documents-")
+        layers = [run / "clean" / source / f"edits-{key}"]
+        layers += [run / "dedup" / f"{name}-{number:05d}.parquet" for name in ("stripped", "trims")]
+        for layer in layers:
+            for edit in load_table(layer).to_pylist() if layer.is_file() else ():
+                rows[edit["row"]]["text"] = edit["text"]
+        labels = load_table(run / "split" / f"labels-{number:05d}.parquet")["split"].to_pylist()
+        for row, label in zip(rows, labels, strict=True):
+            if label < len(splits):
+                found[splits[label]][source, row["doc_id"], row["text"]] += 1
+    return found
+
+
+def recounted(a: Path, b: Path) -> tuple[int, int]:
+    """The same in the same split; and those of which both have the id, with another text."""
+    before, after = final_texts(a), final_texts(b)
+    same = sum((before[split] & after[split]).total() for split in before)
+    every = [sum(texts.values(), Counter()) for texts in (before, after)]
+    ids = []
+    for own in (every[0] - every[1], every[1] - every[0]):
+        ids.append(Counter[tuple[str, str]]())
+        for (source, doc_id, _), count in own.items():
+            ids[-1][source, doc_id] += count
+    return same, (ids[0] & ids[1]).total()
+
+
+PASSAGE = "The quick brown fox jumps over the lazy dog while seven more dogs look on from the hill"
+
+
+def cased() -> dict[str, list[dict[str, Any]]]:
+    """Two documents of one id, of which one is the other in capitals; and a passage that many have."""
+    records = base()
+    for at in range(10, 16):
+        records["web"][at]["text"] += f" Mail me at miller{at}@mill.org. {PASSAGE}. Then {at} more"
+    records["books"] += [{"id": "case", "text": prose(400, 3)}, {"id": "case", "text": prose(400, 3).upper()}]
+    return records
+
+
+OTHERS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "capitals": (lambda one: one["text"].upper(), {}),
+    "some capitals": (lambda one: one["text"].title() if one["id"] in ("w4", "b2", "w11") else None, {}),
+    "spacing": (lambda one: one["text"].replace(" ", "  ", 3) if one["id"] > "w" else None, {}),
+    "accents": (lambda one: f"é{one['text']}" if one["id"] == "w4" else None, {}),
+    "redacted": (None, {"redact": ["email"]}),
+    "passages": (
+        None,
+        {"dedup": {"exact": False, "window": {"policy": "trim", "words": 12, "min_words": 3, "winnow": 1}}},
+    ),
+    "licences": (lambda one: None, {"license": {"unknown": "keep"}}),
+    "order": ("reversed", {}),
+}
+
+
+@pytest.fixture(scope="module")
+def with_cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(tmp_path_factory.mktemp("cases"), cased(), dedup={"exact": False})
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_documents_are_the_same_where_their_texts_are_to_the_byte(
+    with_cases: Path, tmp_path: Path, other: str
+) -> None:
+    change, sections = OTHERS[other]
+    records = cased()
+    if change == "reversed":
+        records = {source: rows[::-1] for source, rows in records.items()}
+    elif change is not None:
+        for rows in records.values():
+            for one in rows:
+                one["text"] = change(one) or one["text"]
+    run = make(tmp_path, records, **{"dedup": {"exact": False}, **sections})
+    found = mill.diff(with_cases, run, fail_on=["documents"])
+    same, changed = recounted(with_cases, run)
+    assert (found.documents.same, found.documents.changed) == (same, changed)
+    assert (changed > 0) == (other not in ("licences", "order"))
+    assert bool(found.failed) == (changed > 0)
+    assert not found.documents.by_id
+    back = mill.diff(run, with_cases).documents
+    assert (back.same, back.changed) == (same, changed)
+    shown = CliRunner().invoke(main, ["diff", str(with_cases), str(run)]).stdout
+    assert f"{same:,} the same, {changed:,} with another text" in shown
+
+
+def test_shards_that_both_runs_have_are_not_read(with_cases: Path, tmp_path: Path) -> None:
+    copies = [shutil.copytree(with_cases, tmp_path / name) for name in "ab"]
+    for copy in copies:
+        for path in copy.glob("ingest/*/documents-*.parquet"):
+            path.write_bytes(b"")
+    documents = mill.diff(*copies).documents
+    assert (documents.same, documents.is_equal) == (load_manifest(with_cases / "split").counts["kept"], True)
+
+
+@pytest.mark.parametrize("is_whole_first", [True, False])
+def test_sources_that_a_run_has_not_cleaned_are_compared_by_id_alone_and_named(
+    first: Path, tmp_path: Path, is_whole_first: bool
+) -> None:
+    """Of the books cleaning is done, and one has another text; of the web it is not."""
+    records = base()
+    records["books"][3]["text"] = records["books"][3]["text"].upper()
+    records["web"][7]["text"] = "another text that is not known to be one"
+    cut = make(tmp_path, records)
+    (cut / "manifest.json").unlink()
+    for name in ("clean/web", "dedup", "split", "tokenizer", "tokens", "build"):
+        shutil.rmtree(cut / name)
+    runs = (first, cut) if is_whole_first else (cut, first)
+    found = mill.diff(*runs)
+    assert found.documents.changed == 1
+    assert [one["doc_id"] for one in found.documents.examples if one["what"] == "changed"] == ["b3"]
+    assert found.as_json()["documents"]["by_id"] == ["web"]
+    shown = CliRunner().invoke(main, ["diff", *map(str, runs)])
+    assert "by id alone, as a run has not cleaned them: web" in shown.stdout
+    assert "by id alone" not in CliRunner().invoke(main, ["diff", str(first), str(first)]).stdout
 
 
 @given(st.lists(st.integers(0, 4)), st.lists(st.integers(0, 4)))

@@ -15,12 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from explored import corpus
-from tokmill.audit.places import RunPlaces, open_places
+from tokmill.audit.places import RunPlaces, open_places, text_index_path
 from tokmill.explorer import text_index
 from tokmill.explorer.case_folds import fold, load_folds
 from tokmill.explorer.search import Searches
 from tokmill.explorer.site import Site
-from tokmill.explorer.text_index import TextIndex, build_index, index_path, load_index
+from tokmill.explorer.text_index import TextIndex, build_index, load_index
 from tokmill.kernels.trigrams import FOLDED, GRAMS, mark_trigrams
 from tokmill.schema import string_column
 
@@ -112,12 +112,12 @@ def test_the_index_of_a_run_is_written_once_and_is_the_same_when_it_is_loaded(pl
     assert shares[-1] == 1
     loaded = load_index(places)
     assert loaded is not None
-    assert [path.name for path in index_path(places).parent.iterdir()] == [index_path(places).name]
+    assert [path.name for path in text_index_path(places).parent.iterdir()] == [text_index_path(places).name]
     assert len(loaded.starts) > 100
     assert loaded.starts.tolist() == built.starts.tolist()
     assert loaded.starts[-1] == len(TEXTS)
     assert all(np.array_equal(one, two) for one, two in zip(loaded.segments, built.segments, strict=True))
-    assert index_path(places).stat().st_size < text_index.most_bytes(places)
+    assert text_index_path(places).stat().st_size < text_index.most_bytes(places)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -142,7 +142,7 @@ def test_a_search_with_the_index_finds_what_a_loop_over_the_texts_finds(
 @pytest.mark.parametrize("at", [0, 1000, -1, -20, -40, -200])
 def test_an_index_that_is_damaged_is_built_anew(places: RunPlaces, at: int) -> None:
     build_index(places, lambda share: None, never)
-    path = index_path(places)
+    path = text_index_path(places)
     whole = path.read_bytes()
     damaged = bytearray(whole)
     damaged[at] ^= 1
@@ -160,18 +160,18 @@ def test_an_index_of_another_format_or_of_other_texts_is_not_used(
     monkeypatch.setattr(text_index, "_FORMAT", "tokmill trigrams 0")
     assert load_index(places) is None
     monkeypatch.undo()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(index_path(places).parents[2]))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(text_index_path(places).parents[2]))
 
 
 def test_a_build_that_is_stopped_leaves_nothing(places: RunPlaces) -> None:
     stops = iter([False, True])
     with pytest.raises(text_index.Stopped):
         build_index(places, lambda share: None, lambda: next(stops))
-    assert list(index_path(places).parent.iterdir()) == []
+    assert list(text_index_path(places).parent.iterdir()) == []
 
 
 def test_of_all_indexes_those_used_longest_ago_go(places: RunPlaces, monkeypatch: pytest.MonkeyPatch) -> None:
-    directory = index_path(places).parent
+    directory = text_index_path(places).parent
     directory.mkdir(parents=True)
     for age, name in enumerate(("old", "older")):
         path = directory / f"{name}.trigrams"
@@ -179,12 +179,12 @@ def test_of_all_indexes_those_used_longest_ago_go(places: RunPlaces, monkeypatch
         os.utime(path, (1e9 - age, 1e9 - age))
     build_index(places, lambda share: None, never)
     assert len(list(directory.iterdir())) == 3
-    index_path(places).unlink()
+    text_index_path(places).unlink()
     size = text_index.most_bytes(places)
     monkeypatch.setattr(text_index, "TOTAL_BYTES", size)
     build_index(places, lambda share: None, never)
     kept = {path.name for path in directory.iterdir()}
-    assert index_path(places).name in kept
+    assert text_index_path(places).name in kept
     held = sum(path.stat().st_size for path in directory.iterdir())
     assert held <= size
     assert "old.trigrams" in kept or "older.trigrams" not in kept

@@ -212,6 +212,66 @@ def test_a_split_that_the_mixture_leaves_whole_is_in_the_order_of_the_corpus(tmp
     assert len(train) == sum(shard == 1 for shard in order["shard"].to_pylist())
 
 
+STAGES: list[Record] = [
+    {"name": "main", "steps": 20},
+    {"name": "anneal", "tokens": 2_000, "length": 32, "weights": {"web": "0.2", "math": "0.8"}},
+]
+
+
+def turns_of_stage(out: Path, stage: str) -> list[tuple[str, str]]:
+    """Source and id of each turn, by the order as it was written and the tables of the tokens."""
+    ids = {}
+    for entry in load_manifest(out / "tokens").entries("lengths"):
+        split, domain, name = entry.path.split("/")
+        if split == "train":
+            number = int(name.removeprefix("lengths-").removesuffix(".parquet"))
+            ids[number] = domain, load_table(out / "tokens" / entry.path)["doc_id"].to_pylist()
+    order = load_table(out / f"stage/{stage}/order-train.parquet").to_pydict()
+    return [(ids[n][0], ids[n][1][at]) for n, at in zip(order["shard"], order["sequence"], strict=True)]
+
+
+@pytest.mark.parametrize("per_token", [4, 1 << 19])
+def test_an_export_of_stages_has_what_they_chose_stage_after_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per_token: int
+) -> None:
+    """One file, or several for each stage: `per_token` is how large a token is taken to be."""
+    corpus(tmp_path)
+    mixture = {
+        "weights": {"web": "0.5", "math": "0.5"},
+        "held_out": "whole",
+        "batch_tokens": 128,
+        "exhausted": "repeat",
+        "max_epochs": 9,
+        "stages": STAGES,
+    }
+    sections = {**MIXTURE, "mixture": mixture, "pack": {"length": 64}, "shards": {"megabytes": 256}}
+    sections["builds"] = [{"name": "rows", "format": "memmap"}]
+    out = tokmill.run(recipe(tmp_path, **sections), tmp_path / "out", workers=1).out
+    monkeypatch.setattr("tokmill.stages.texts.CHARS_PER_TOKEN", per_token)
+    made = tokmill.export(out, out=tmp_path / "texts", workers=1)
+    turns = [turns_of_stage(out, stage["name"]) for stage in STAGES]
+    records = read_texts(tmp_path / "texts", "train")
+    assert [(record["source"], record["doc_id"]) for record in records] == turns[0] + turns[1]
+    assert {*turns[0], *turns[1]} < {(r["source"], r["doc_id"]) for r in expected_texts(out)["train"]}
+    built = [
+        {
+            (span.source, span.doc_id)
+            for row in read_row_index(out / f"build/rows-{stage['name']}/train/index.jsonl.zst")
+            for span in row.docs
+        }
+        for stage in STAGES
+    ]
+    assert [set(own) for own in turns] == built
+    by_key = {(r["source"], r["doc_id"]): r for r in expected_texts(out)["train"]}
+    assert records == [by_key[record["source"], record["doc_id"]] for record in records]
+    assert read_texts(tmp_path / "texts", "valid") == expected_texts(out)["valid"]
+    files = load_manifest(tmp_path / "texts").entries("texts")
+    assert (sum(entry.path.startswith("train/") for entry in files) > 4) == (per_token > 4)
+    told = made.as_json()["splits"]
+    assert told == {"train": len(records), "valid": len(expected_texts(out)["valid"])}
+    assert tokmill.verify(tmp_path / "texts").ok
+
+
 def test_a_mixture_larger_than_a_file_is_cut_into_several_in_its_order(tmp_path: Path) -> None:
     corpus(tmp_path, documents=500, words=300)
     builds = [{"name": "texts", "format": "jsonl", "content": "text"}, MEGA]

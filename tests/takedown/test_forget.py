@@ -704,3 +704,179 @@ def test_a_list_without_an_id_is_not_everything(run: Path, source: str | None) -
     with pytest.raises(InputError, match="lists no id"):
         mill.forget(run, doc_ids=[], source=source, workers=1)
     assert tree(run) == before
+
+
+def small_run(directory: Path, **sections: Any) -> tuple[Path, Path]:
+    """A run of one build, and its recipe."""
+    make_corpus(directory)
+    recipe = make_recipe(directory, **{"dedup": {"exact": True}, "builds": BUILDS[:1], **sections})
+    return mill.run(recipe, workers=1).out, recipe
+
+
+def test_a_run_that_was_made_anew_only_in_part_is_proven_after_a_takedown(tmp_path: Path) -> None:
+    out, recipe = small_run(tmp_path, dedup={"exact": True, "near": {"threshold": "0.7"}})
+    make_recipe(tmp_path, dedup={"exact": True}, builds=BUILDS[:1])
+    mill.run(recipe, workers=1, until="dedup")
+    mill.forget(out, **ids("w3"), workers=1)
+    assert mill.verify(out).problems == []
+    assert files_with(out, "w3") == set()
+    listed = {Path(entry.path).parent for entry in load_manifest(out).files if entry.table == "manifest"}
+    assert {path.parent.relative_to(out) for path in out.rglob("manifest.json")} == {Path(), *listed}
+
+
+def test_no_kind_of_step_stays_behind_when_the_recipe_no_longer_has_it(tmp_path: Path) -> None:
+    from tokmill.pipeline.run_manifest import _remove_former
+    from tokmill.stages.registry import STAGES
+
+    kinds = [kind for kind in STAGES if kind != "index"]  # that is never in the directory of a run
+    for kind in kinds:
+        for directory in (tmp_path / kind, tmp_path / kind / "one"):
+            (directory / "receipts").mkdir(parents=True)
+    _remove_former(tmp_path, [], keep=False)
+    left = {path.parent.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("receipts")}
+    assert {kind for kind in kinds if {kind, f"{kind}/one"} <= left} == set()
+
+
+SITE = {"name": "site", "domain": "web", "files": "web-*.jsonl"}
+BOOKS = {"name": "books", "domain": "prose", "files": "books.jsonl"}
+
+
+def test_a_source_that_is_renamed_brings_nothing_back(tmp_path: Path) -> None:
+    out, recipe = small_run(tmp_path)
+    mill.forget(out, **ids("w3", "short"), workers=1)
+    settings: dict[str, Any] = {"dedup": {"exact": True}, "builds": BUILDS[:1]}
+    make_recipe(tmp_path, sources=[SITE, BOOKS], **settings)
+    foreseen = list(mill.plan(recipe).steps)
+    assert pq.read_table(out / "forgotten.parquet").column("source").to_pylist() == ["web", "web"]
+    told = CliRunner().invoke(main, ["run", str(recipe), "--workers", "1"])
+    assert told.exit_code == 0
+    assert "site: 2 ids that were forgotten in web, which is no source any more, are left out" in told.stderr
+    assert mill.plan(recipe).steps == {name: [] for name in foreseen}
+    read = {row["doc_id"] for row in rows_of(out, "ingest/site", "documents")}
+    assert read == {f"w{n}" for n in range(12)} - {"w3"} | {"edited", "first", "second", "quoting"}
+    assert files_with(out, "w3") == files_with(out, "short") == set()
+    assert mill.verify(out).problems == []
+    assert {one.outcome for one in traced_documents(out, "w3")} == {"forgotten"}
+    # again, from the sources, and under the old name: of one that was taken down under the new name too
+    assert mill.run(recipe, workers=1).ran == []
+    mill.forget(out, **ids("w5", source="site"), workers=1)
+    make_recipe(tmp_path, sources=[BOOKS, {**SITE, "name": "web"}], **settings)
+    shutil.rmtree(out / "ingest/site")
+    mill.run(recipe, workers=1)
+    assert files_with(out, "w3") == files_with(out, "w5") == set()
+    assert mill.verify(out).problems == []
+    assert mill.run(recipe, workers=1).ran == []
+
+
+def test_a_source_that_goes_leaves_the_others_as_they_were(tmp_path: Path) -> None:
+    """Whoever really dropped it makes nothing again, and loses no document of a source that was there."""
+    out, recipe = small_run(tmp_path)
+    mill.forget(out, **ids("b3"), workers=1)
+    web, more = {**SITE, "name": "web"}, {**BOOKS, "name": "more", "files": "more.jsonl"}
+    make_recipe(tmp_path, sources=[web, more], dedup={"exact": True}, builds=BUILDS[:1])
+    before = pq.read_table(out / "forgotten.parquet")
+    done = mill.run(recipe, workers=1)
+    assert [name for name in done.ran if name.startswith(("ingest/", "clean/"))] == []
+    assert pq.read_table(out / "forgotten.parquet").equals(before)
+    assert mill.verify(out).problems == []
+
+
+def test_the_same_id_in_a_source_that_was_there_is_another_document(tmp_path: Path) -> None:
+    """Ids that are numbers are in every source: when one goes, the others lose nothing."""
+    out, recipe = small_run(tmp_path)
+    mill.forget(out, **ids("b3"), workers=1)
+    more = [json.loads(line) for line in (tmp_path / "more.jsonl").read_text().splitlines()]
+    other = {
+        **more[0],
+        "id": "b3",
+        "text": "Another text, which nobody asked to be taken down, of other words.",
+    }
+    write_documents(tmp_path / "more.jsonl", [*more, other])
+    web, rest = {**SITE, "name": "web"}, {**BOOKS, "name": "more", "files": "more.jsonl"}
+    make_recipe(tmp_path, sources=[web, rest], dedup={"exact": True}, builds=BUILDS[:1])
+    mill.run(recipe, workers=1)
+    assert mill.verify(out).problems == []
+    assert any(b"nobody asked" in data for path, data in contents(out) if path.startswith("ingest/more"))
+
+
+def test_a_dry_run_beside_another_takedown_that_is_not_done_tells_of_that_one(tmp_path: Path) -> None:
+    out, recipe = small_run(tmp_path)
+    kept = load_manifest(out / "dedup").counts["kept"]
+    make_recipe(
+        tmp_path,
+        dedup={"exact": True},
+        builds=BUILDS[:1],
+        split={"method": "counts", "counts": {"train": kept - 6, "valid": 6}},
+    )
+    mill.run(recipe, workers=1)
+    with pytest.raises(InputError):
+        mill.forget(out, **ids("w3"), workers=1)
+    same = mill.forget(out, **ids("w3"), dry_run=True, batch_size=4)
+    assert (same.affected["documents"], list(same.affected["sources"])) == (1, ["web"])
+    before = tree(out)
+    for name in ("b1", "nobody"):
+        with pytest.raises(InputError, match="another takedown is not done") as raised:
+            mill.forget(out, **ids(name), dry_run=True)
+        assert "1 document of web" in raised.value.what
+    assert tree(out) == before
+
+
+def test_an_id_is_forgotten_already_only_in_the_source_it_was_forgotten_in(run: Path) -> None:
+    mill.forget(run, **ids("b0", source="books"), workers=1)
+    with pytest.raises(InputError, match="no document of the run is meant"):
+        mill.forget(run, **ids("b0", source="web"), workers=1)
+    for asked, counts in (
+        ([("books", "w3"), ("web", "w3")], (1, 1, 0)),
+        ([("books", "b0"), ("web", "b0"), (None, "b0"), ("more", "m1")], (1, 1, 2)),
+        ([(None, "w3"), ("web", "w3"), (None, "nobody")], (1, 1, 0)),
+    ):
+        told = mill.forget(run, doc_ids=asked, dry_run=True).affected
+        assert (told["documents"], told["not_found"], told["already"]) == counts
+    assert mill.forget(run, **ids("b0"), dry_run=True).is_done
+
+
+def test_documents_of_builds_are_counted_once_however_often_they_are_repeated(tmp_path: Path) -> None:
+    mixture = {
+        "weights": {"web": "0.5", "prose": "0.5"},
+        "exhausted": "repeat",
+        "tokens": 30000,
+        "max_epochs": 9,
+    }
+    out, _ = small_run(tmp_path, mixture=mixture, split={"valid_fraction": "0.01"})
+    names = ("b0", "b1", "b2", "w3")
+    tokens = (out / "build/rows/train/input_ids.mmap").read_bytes()
+    copies = {name: max(tokens.count(needle) for needle in needles(name)) for name in names}
+    assert max(copies.values()) > 1, "a document must be repeated, or this proves nothing"
+    (told,) = mill.forget(out, **ids(*names), dry_run=True).affected["builds"]
+    assert told["documents"] == len(names)
+    assert told["turns"] >= sum(copies.values())
+
+
+def test_the_words_of_the_texts_before_are_no_longer_in_the_cache_of_the_explorer(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tokmill.audit.places import open_places
+    from tokmill.explorer.text_index import build_index
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    kept = tmp_path / "cache/tokmill/explore"
+    kept.mkdir(parents=True)
+    (kept / "another.trigrams").write_bytes(b"of another run")
+    build_index(open_places(run), lambda share: None, lambda: False)
+    (ours,) = {path.name for path in kept.iterdir()} - {"another.trigrams"}
+    mill.forget(run, **ids("w3"), dry_run=True)
+    assert (kept / ours).is_file()
+    done = mill.forget(run, **ids("w3"), workers=1)
+    assert [path.name for path in kept.iterdir()] == ["another.trigrams"]
+    assert done.removed == (str(kept / ours),)
+    assert mill.verify(run).problems == []
+
+
+def test_keys_that_were_set_are_still_told_after_a_takedown(tmp_path: Path) -> None:
+    make_corpus(tmp_path)
+    recipe = make_recipe(tmp_path, dedup={"exact": True}, builds=BUILDS[:1])
+    out = mill.run(recipe, workers=1, set={"split.valid_fraction": "0.3"}).out
+    told = load_manifest(out).environment["set"]
+    assert list(told) == ["split.valid_fraction"]
+    mill.forget(out, **ids("w3"), workers=1)
+    assert load_manifest(out).environment["set"] == told

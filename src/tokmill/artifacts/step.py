@@ -548,6 +548,24 @@ def mixture_of(artifacts: Mapping[str, Artifact], build: Artifact | None = None)
     return next(iter(stages.values())) if len(stages) == 1 else None
 
 
+def mixtures_of(artifacts: Mapping[str, Artifact]) -> list[Artifact]:
+    """All that chose documents of a run: its mixture, or that of each stage, one after the other."""
+    if "mixture" in artifacts:
+        return [artifacts["mixture"]]
+    followers = {
+        one.manifest.config["stage"]["after"]: one
+        for one in artifacts.values()
+        if one.manifest.kind == "mixture"
+    }
+    found: list[Artifact] = []
+    former = None
+    while former in followers:
+        found.append(followers[former])
+        former = found[-1].manifest.config["stage"]["name"]
+    assert len(found) == len(followers), "a run has its stages from the first on"
+    return found
+
+
 def list_shards(upstream: Mapping[str, Artifact]) -> list[Shard]:
     """All shards in stable order: sources as in the recipe, then chunk, then part."""
     shards: list[Shard] = []

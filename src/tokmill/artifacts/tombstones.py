@@ -7,15 +7,19 @@ which ingest leaves out for good.
     load_forgotten ─ the part of a source, and its digest ─> the config of its ingest step
     documents ─ rows with such an id ─> left out; the ledger keeps the row, without id and text
 
+    carry_forgotten ─ the part of a source that the recipe no longer has, for sources that are new too
+
 A source of which nothing was forgotten does not know of the file.
 Every document with the id goes, wherever in the source it is. No text and no id is kept.
+A source that is given another name is one that goes and one that comes: what was forgotten under the old name
+is forgotten under the new one.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +63,33 @@ def add_forgotten(known: Any, found: Mapping[str, Sequence[str]], parent: str) -
     for row in pa.concat_tables([known, *more]).to_pylist():
         first.setdefault((row["source"], row["id_sha256"]), row)
     return pa.Table.from_pylist([first[id] for id in sorted(first)], FORGOTTEN)
+
+
+def carry_forgotten(known: Any, sources: Collection[str], new: Collection[str]) -> Any:
+    """`known`, and the ids of every source that is none of `sources` any more for those that are `new`: what
+    they were called before is known to nobody."""
+    if not known.num_rows or not new:
+        return known
+    added = [
+        {**row, "source": source}
+        for row in known.to_pylist()
+        if row["source"] not in sources
+        for source in new
+        if source in sources
+    ]
+    first: dict[tuple[str, str], Json] = {}
+    for row in [*known.to_pylist(), *added]:
+        first.setdefault((row["source"], row["id_sha256"]), row)
+    if len(first) == known.num_rows:
+        return known
+    whole = pa.Table.from_pylist([first[id] for id in sorted(first)], FORGOTTEN)
+    return whole.replace_schema_metadata(known.schema.metadata)
+
+
+def orphaned_ids(table: Any, sources: Collection[str]) -> dict[str, list[str]]:
+    """The hashes of sources that are not among these, by source."""
+    names = sorted(set(table.column("source").to_pylist()) - set(sources))
+    return {name: ids_of(table, name) for name in names}
 
 
 def write_forgotten(out: Path, table: Any) -> Written:

@@ -9,15 +9,13 @@
     builds      documents, rows and tokens                                before and after
 
 Runs may have other steps, and may have been cut short: what one of them lacks is said.
-Documents are compared source by source, on hashes alone:
+Documents are compared source by source:
 
-    per document    hash of the id · hash of the cleaned text · outcome (kept in a split, or the step and
-                    reason)
-    matched         1. id and text equal    2. id equal, text another
-                    3. no document of that id on the other side
+    matched         by id and text, else by id alone: audit/same_texts.py
+    per document    hash of the id · outcome (kept in a split, or the step and reason)
 
-Ids need not be unique: equal documents are matched one to one, in order.
-30 bytes per document of one source are held at a time, twice: once for each run.
+Ids need not be unique: equal documents are matched one to one, in order. 20 bytes per document of one source
+are held at a time, twice: once for each run; and 16 more where its text has to be read.
 """
 
 from __future__ import annotations
@@ -35,6 +33,7 @@ from tokmill.artifacts.step import Artifact, domain_of, open_artifact
 from tokmill.artifacts.tombstones import Forgotten
 from tokmill.audit.opened import ShardTables, load_of, read_ledgers
 from tokmill.audit.places import RunPlaces, open_places
+from tokmill.audit.same_texts import Numbers, Side, has_texts, match_documents
 from tokmill.audit.score_changes import ScoreChange, ScoreChanges
 from tokmill.errors import RecipeError
 from tokmill.formats.index import map_ids
@@ -45,8 +44,6 @@ KEPT = "kept"
 FORGOTTEN, GONE, NEW, NO_SOURCE = "forgotten", "not in the source", "new in the source", "no such source"
 
 _EXAMPLES = 5  # of each reason
-
-Numbers = NDArray[np.int64]
 
 
 class Outcomes:
@@ -67,24 +64,15 @@ class Outcomes:
         return kept
 
 
-class Side(NamedTuple):
-    """The documents of one source of one run."""
-
-    ids: NDArray[np.uint64]
-    texts: NDArray[np.uint64]  # (documents, 2)
-    outcomes: NDArray[np.int32]
-    shards: NDArray[np.int32]
-    rows: NDArray[np.int32]
-
-
 class DocumentDiff(NamedTuple):
-    same: int  # in both, with the same text in the same split
+    same: int  # in both, with the same text to the byte, in the same split
     moved: Json  # "train → valid": how many
     changed: int  # in both, with another text
     came: Json  # by what they were before: how many
     went: Json  # by what they are now
     examples: tuple[Json, ...]
     scores: tuple[ScoreChange, ...] = ()
+    by_id: tuple[str, ...] = ()  # sources that a run has not cleaned: their texts were not compared
 
     @property
     def is_equal(self) -> bool:
@@ -92,7 +80,7 @@ class DocumentDiff(NamedTuple):
 
     def as_json(self) -> Json:
         told = {**self._asdict(), "examples": list(self.examples)}
-        return {**told, "scores": [change.as_json() for change in self.scores]}
+        return {**told, "by_id": list(self.by_id), "scores": [change.as_json() for change in self.scores]}
 
 
 class Changed(NamedTuple):
@@ -113,8 +101,8 @@ def diff_documents(
     for source in dict.fromkeys([*_sources(a), *_sources(b)]):
         found.compare(source)
     came, went, moved = (dict(sorted(c.items())) for c in (found.came, found.went, found.moved))
-    examples, scores = tuple(found.examples), found.scores.told()
-    return DocumentDiff(found.same, moved, found.changed, came, went, examples, scores)
+    examples, scores, by_id = tuple(found.examples), found.scores.told(), tuple(found.by_id)
+    return DocumentDiff(found.same, moved, found.changed, came, went, examples, scores, by_id)
 
 
 def _sources(run: RunPlaces) -> list[str]:
@@ -132,22 +120,24 @@ class _Comparison:
         self.came: Counter[str] = Counter()
         self.went: Counter[str] = Counter()
         self.examples: list[Json] = []
+        self.by_id: list[str] = []
         self._shown: Counter[tuple[str, str]] = Counter()
         self.scores = ScoreChanges(a, b)
 
     def compare(self, source: str) -> None:
         before, after = (_side(run, source, self._outcomes) for run in (self._a, self._b))
-        keys = [np.column_stack([side.ids, side.texts]) for side in (before, after)]
-        at_a, at_b, rest_a, rest_b = match_equal_rows(*keys)
-        self._judge(source, before, after, at_a, at_b, is_same_text=True)
-        ids = [before.ids[rest_a][:, None], after.ids[rest_b][:, None]]
-        again_a, again_b, alone_a, alone_b = match_equal_rows(*ids)
-        self._judge(source, before, after, rest_a[again_a], rest_b[again_b], is_same_text=False)
-        pairs = [at_a, rest_a[again_a]], [at_b, rest_b[again_b]]
-        self.scores.add(source, *(np.concatenate(side) for side in pairs))
+        found = match_documents((self._a, self._b), (before, after), source)
+        for is_same_text in (True, False):
+            chosen = found.is_same_text == is_same_text
+            at_a, at_b = found.at_a[chosen], found.at_b[chosen]
+            self._judge(source, before, after, at_a, at_b, is_same_text=is_same_text)
+        runs = (self._a, self._b)
+        if all(source in _sources(run) for run in runs) and not all(has_texts(run, source) for run in runs):
+            self.by_id.append(source)
+        self.scores.add(source, found.at_a, found.at_b)
         for run, other, side, alone, counts, what, absent in (
-            (self._a, self._b, before, rest_a[alone_a], self.went, "went", GONE),
-            (self._b, self._a, after, rest_b[alone_b], self.came, "came", NEW),
+            (self._a, self._b, before, found.alone_a, self.went, "went", GONE),
+            (self._b, self._a, after, found.alone_b, self.came, "came", NEW),
         ):
             alone = alone[self._outcomes.is_kept(side.outcomes[alone])]
             is_forgotten = Forgotten.of_source(other.forgotten, source).holds(side.ids[alone])
@@ -207,44 +197,17 @@ def _places(side: Side, chosen: Numbers) -> tuple[NDArray[np.int32], NDArray[np.
     return side.shards[chosen], side.rows[chosen]
 
 
-def match_equal_rows(
-    a: NDArray[np.uint64], b: NDArray[np.uint64]
-) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """Rows of `a` and `b` that are equal, one to one and in order; then those of each that found none."""
-    whole = np.concatenate([a, b])
-    side = np.repeat(np.array([0, 1], np.int8), [len(a), len(b)])
-    order = np.lexsort((side, *whole.T[::-1]))  # stable: equal rows of a side stay in order
-    ordered, sides = whole[order], side[order]
-    fresh = np.ones(len(order), np.bool_)
-    fresh[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
-    group = np.cumsum(fresh) - 1
-    groups = int(group[-1]) + 1 if len(group) else 0
-    counts = [np.bincount(group[sides == number], minlength=groups) for number in (0, 1)]
-    starts = np.flatnonzero(fresh)
-    # within a group those of `a` come first
-    rank = np.arange(len(order)) - starts[group] - np.where(sides == 1, counts[0][group], 0)
-    found = rank < np.where(sides == 0, counts[1][group], counts[0][group])
-    in_a, in_b = sides == 0, sides == 1
-    return (
-        order[found & in_a],
-        order[found & in_b] - len(a),
-        np.sort(order[~found & in_a]),
-        np.sort(order[~found & in_b]) - len(a),
-    )
-
-
 # --- reading ---
 
 
 def _side(run: RunPlaces, source: str, outcomes: Outcomes) -> Side:
     none = np.empty(0, np.int32)
-    parts = [Side(np.empty(0, np.uint64), np.empty((0, 2), np.uint64), none, none, none)]
+    parts = [Side(np.empty(0, np.uint64), none, none, none)]
     for at, shard in enumerate(run.shards):
         if shard.source == source:
             size = shard.documents.rows
             place = np.full(size, at, np.int32), np.arange(size, dtype=np.int32)
-            hashes = _id_hashes(run, shard), _text_hashes(run, shard)
-            parts.append(Side(*hashes, _outcomes(run, shard, outcomes), *place))
+            parts.append(Side(_id_hashes(run, shard), _outcomes(run, shard, outcomes), *place))
     return Side(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
@@ -254,15 +217,6 @@ def _id_hashes(run: RunPlaces, shard: ShardTables) -> NDArray[np.uint64]:
     found = np.empty(len(rows), np.uint64)
     found[rows] = hashes
     return found
-
-
-def _text_hashes(run: RunPlaces, shard: ShardTables) -> NDArray[np.uint64]:
-    """As deduplication compares texts; none where the run was not cleaned."""
-    cleaned = run.artifacts.get(f"clean/{shard.source}")
-    marks = load_of(cleaned, f"marks-{shard.key}.parquet", ["exact_high", "exact_low"])
-    if marks is None:
-        return np.zeros((shard.documents.rows, 2), np.uint64)
-    return np.stack([np.asarray(column) for column in marks.columns], axis=1)
 
 
 def _outcomes(run: RunPlaces, shard: ShardTables, outcomes: Outcomes) -> NDArray[np.int32]:

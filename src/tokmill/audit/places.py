@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +34,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tokmill.artifacts.manifest import FileEntry, Manifest
+from tokmill.artifacts.manifest import FileEntry, Manifest, fingerprint_of
 from tokmill.artifacts.step import Artifact, mixture_of, open_artifact, text_file_number, texts_in_order
 from tokmill.artifacts.tombstones import FORGOTTEN_FILE, load_forgotten, sha256_of
 from tokmill.audit.opened import ShardTables, find_artifacts, list_shard_tables, numbers_in
@@ -392,6 +393,20 @@ def order_path(artifacts: Mapping[str, Artifact], split: str, build: Artifact | 
 def _order_of(mixture: Artifact | None, split: str) -> Path | None:
     path = f"order-{split}.parquet"
     return mixture.directory / path if mixture is not None and path in _by_path(mixture, "order") else None
+
+
+# --- beside the run ---
+
+
+def digest_of_texts(run: RunPlaces) -> str:
+    return fingerprint_of([[shard.name, shard.documents.content_sha256] for shard in run.shards])
+
+
+def text_index_path(run: RunPlaces) -> Path:
+    """Where an index of its texts is, if there is one: `explorer.text_index` makes it, a takedown removes
+    it."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "tokmill" / "explore" / f"{digest_of_texts(run)[:32]}.trigrams"
 
 
 # --- what a build holds ---

@@ -276,7 +276,7 @@ def _render_examples(examples: list[dict[str, Any]]) -> None:
 @click.argument("directory", type=DIRECTORY)
 @click.option("--row", type=click.IntRange(0), help="A row, or a sequence, of a build.")
 @click.option("--column", type=click.IntRange(0), help="One token of the row.")
-@click.option("--offset", type=click.IntRange(0), help="A token of documents end to end (Megatron, nanoGPT …), from 0.")
+@click.option("--offset", type=click.IntRange(0), help="A token of documents end to end, counted from 0.")
 @click.option("--split", help="Split of the build [default: its first].")
 @click.option("--doc-id", help="A document of a run: where its tokens are, or why it has none.")
 @click.option("--source", help="With --doc-id: only of this source.")

@@ -162,7 +162,10 @@ _SHOWN_LINES = 40
 @verb
 def diff_command(fail_on: tuple[str, ...], all: bool, as_json: bool, **options: Any) -> None:
     """Say what changed from the run in A to the run in B:
-    recipe, tokenizer, documents with reasons, shares of tokens, and builds with their tokens by source."""
+    recipe, tokenizer, documents with reasons, shares of tokens, and builds with their tokens by source.
+
+    Texts are compared to the byte, as each run left them.
+    """
     found = tokmill.diff(**options, fail_on=fail_on)
     answer(found, as_json, lambda found: _render_diff(found, 0 if all else _LEAST_SHARE))
     raise SystemExit(1 if found.failed else 0)
@@ -182,6 +185,8 @@ def _render_diff(found: Diff, least_share: float) -> None:
     _render_lines("tokenizer", found.tokenizer)
     documents = found.documents
     out.print(f"[bold]documents[/]  {documents.same:,} the same, {documents.changed:,} with another text")
+    if documents.by_id:
+        out.print(f"  by id alone, as a run has not cleaned them: {shown(', '.join(documents.by_id))}")
     for label, colour, counts in (
         ("came", "green", documents.came),
         ("went", "red", documents.went),

@@ -9,10 +9,10 @@ import msgspec
 
 from tokmill.artifacts.manifest import Json, fingerprint_of, package_version
 from tokmill.artifacts.step import Artifact
-from tokmill.audit.places import splits_of
+from tokmill.audit.places import splits_of, text_index_path
 from tokmill.explorer.shared_passages import has_passages
 from tokmill.explorer.site import Site
-from tokmill.explorer.text_index import index_path, most_bytes
+from tokmill.explorer.text_index import most_bytes
 
 NEAR_RULE = "dedup.near.threshold"
 LANGUAGE_RULE, LANGUAGE_COLUMN = "language.min_score", "language_score"
@@ -42,7 +42,7 @@ def describe_site(site: Site) -> Json:
 
 def _index(site: Site) -> Json:
     """Where the index of texts is, or would be, and how large it gets."""
-    return {"path": str(index_path(site.run)), "bytes": most_bytes(site.run)}
+    return {"path": str(text_index_path(site.run)), "bytes": most_bytes(site.run)}
 
 
 def digest_of(artifacts: dict[str, Artifact]) -> str:

@@ -26,8 +26,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.artifacts.manifest import fingerprint_of
-from tokmill.audit.places import RunPlaces
+from tokmill.audit.places import RunPlaces, digest_of_texts, text_index_path
 from tokmill.explorer.case_folds import fold, load_folds
 from tokmill.kernels.trigrams import GRAMS, hash_trigrams, mark_trigrams
 from tokmill.schema import StringColumn, string_column
@@ -72,15 +71,6 @@ class TextIndex(NamedTuple):
         return np.concatenate([np.zeros(0, np.int64), *found])
 
 
-def digest_of_texts(run: RunPlaces) -> str:
-    return fingerprint_of([[shard.name, shard.documents.content_sha256] for shard in run.shards])
-
-
-def index_path(run: RunPlaces) -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "tokmill" / "explore" / f"{digest_of_texts(run)[:32]}.trigrams"
-
-
 def most_bytes(run: RunPlaces) -> int:
     """What the index of the run may take on the disk."""
     blocks = min(_text_bytes(run) // BLOCK_BYTES + 2 * len(run.shards), MAX_BLOCKS + len(run.shards))
@@ -94,7 +84,7 @@ def _text_bytes(run: RunPlaces) -> int:
 
 def load_index(run: RunPlaces) -> TextIndex | None:
     """None: there is none, or it is not whole, or not of these texts."""
-    path = index_path(run)
+    path = text_index_path(run)
     try:
         data = np.memmap(path, np.uint8, "r")
     except (OSError, ValueError):
@@ -125,7 +115,7 @@ def _parse(data: NDArray[np.uint8], blocks: int) -> TextIndex:
 
 def build_index(run: RunPlaces, on_share: OnShare, is_stopped: Callable[[], bool]) -> TextIndex | None:
     """Written, and loaded again: what is used is what is on the disk."""
-    path = index_path(run)
+    path = text_index_path(run)
     size = max(BLOCK_BYTES, -(-_text_bytes(run) // MAX_BLOCKS))
     total = sum(shard.documents.rows for shard in run.shards)
     digest, starts, position = hashlib.sha256(), [np.zeros(0, np.int64)], 0

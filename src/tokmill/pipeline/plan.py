@@ -8,19 +8,33 @@
     ingest of all, examples/<files> ─ score/<name> ─ clean of all           where a score learns: training.py
 
 Where a recipe has scores that are stored, there is a step inference/<source> between ingest and clean.
-A step knows what it needs; `run_manifest.assess` says whether it is up to date.
+Before a run is planned, `carry_forgotten_ids` keeps what was forgotten of sources that are gone out of those
+that come. A step knows what it needs; `run_manifest.assess` says whether it is up to date.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Container, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
+from msgspec import structs
 
+from tokmill.artifacts.manifest import MANIFEST, STALE_MANIFEST
 from tokmill.artifacts.step import Step
-from tokmill.errors import RecipeError
+from tokmill.artifacts.tombstones import (
+    FORGOTTEN_FILE,
+    carry_forgotten,
+    digest_of_source,
+    ids_of,
+    load_forgotten,
+    orphaned_ids,
+    write_forgotten,
+)
+from tokmill.errors import RecipeError, plural
 from tokmill.pipeline.documents import Choose, Own, dedup_step, is_left_out, ranking_step, source_steps
 from tokmill.pipeline.scores import has_stored_scores
 from tokmill.pipeline.tokens import build_steps, narrow_builds, text_steps, tokenizer_step
@@ -32,6 +46,8 @@ from tokmill.recipe import (
 from tokmill.stages.sampling import SplitOptions
 from tokmill.stages.tokens.encoding import FimOptions
 from tokmill.stages.tokens.stage import TokensExtra, TokensOptions
+
+_LOG = logging.getLogger("tokmill.pipeline")
 
 
 def plan_steps(
@@ -46,6 +62,7 @@ def plan_steps(
     for source in recipe.sources:
         if not is_left_out(recipe, source):
             steps += source_steps(recipe, source, base, out, (own or {}).get(source.name, ()), choose)
+    steps = _without_forgotten(steps, recipe, out)
     documents = tuple(step.name for step in steps if step.kind != "inference")  # cleaning takes it in
     learning = [score for score in recipe.scores if score.train is not None]
     if learning:  # no document is cleaned before all models are there
@@ -71,6 +88,59 @@ def plan_steps(
         steps += build_steps(recipe, base, out, documents)
     steps += text_steps(recipe, out, documents)
     return steps
+
+
+def carry_forgotten_ids(recipe: Recipe, out: Path) -> None:
+    """On the list, before anything is read: the new sources leave out what was forgotten under names that the
+    recipe no longer has. For who has the lock of the run."""
+    if not (out / FORGOTTEN_FILE).is_file():
+        return
+    known = load_forgotten(out)
+    whole = _carried(known, recipe, out)
+    if whole.num_rows == known.num_rows:
+        return
+    write_forgotten(out, whole)
+    gone = ", ".join(orphaned_ids(known, [source.name for source in recipe.sources]))
+    for source in recipe.sources:
+        count = len(ids_of(whole, source.name)) - len(ids_of(known, source.name))
+        if count:
+            _LOG.warning(
+                "%s: %s that %s forgotten in %s, which %s no source any more, %s left out",
+                source.name,
+                plural(count, "id"),
+                "were" if count > 1 else "was",
+                gone,
+                "are" if "," in gone else "is",
+                "are" if count > 1 else "is",
+            )
+
+
+def _carried(known: Any, recipe: Recipe, out: Path) -> Any:
+    names = [source.name for source in recipe.sources]
+    new = [name for name in names if not _was_read(out / "ingest" / name)]
+    return carry_forgotten(known, names, new)
+
+
+def _was_read(ingest: Path) -> bool:
+    return any((ingest / name).is_file() for name in (MANIFEST, STALE_MANIFEST))
+
+
+def _without_forgotten(steps: list[Step], recipe: Recipe, out: Path) -> list[Step]:
+    """As they will be with the list that `carry_forgotten_ids` writes."""
+    if not (out / FORGOTTEN_FILE).is_file():
+        return steps
+    whole = _carried(load_forgotten(out), recipe, out)
+    return [
+        replace(
+            step,
+            options=structs.replace(
+                step.options, forgotten=digest_of_source(whole, step.options.reading.source)
+            ),
+        )
+        if step.kind == "ingest"
+        else step
+        for step in steps
+    ]
 
 
 def _fim_options(recipe: Recipe) -> FimOptions | None:

@@ -45,7 +45,7 @@ from tokmill.pipeline.examination import examine
 from tokmill.pipeline.extrapolation import estimate_run
 from tokmill.pipeline.hashing import hashing_files
 from tokmill.pipeline.opened_tokenizer import begin_opening
-from tokmill.pipeline.plan import plan_steps, steps_until
+from tokmill.pipeline.plan import carry_forgotten_ids, plan_steps, steps_until
 from tokmill.pipeline.run_manifest import Asked as Asked
 from tokmill.pipeline.run_manifest import review_plan, write_run_manifest
 from tokmill.pipeline.session import Session
@@ -351,6 +351,11 @@ def run_recipe(
     resources = resources or Resources(workers)
     if resources.engine != "local":
         base, out = base.absolute(), out.absolute()  # the same on every node
+
+    def plan() -> list[Step]:
+        carry_forgotten_ids(recipe, out)
+        return plan_steps(recipe, base, out, own)
+
     return run_steps(
         Asked(
             recipe.name,
@@ -361,7 +366,7 @@ def run_recipe(
         ),
         base,
         out,
-        lambda: plan_steps(recipe, base, out, own),
+        plan,
         resources=resources,
         until=until,
         wait=wait,

@@ -59,6 +59,8 @@ from tokmill.storage.location import file_sha256
 
 # kinds of which there is a directory for each source, score or build
 _NAMED = ("ingest", "inference", "examples", "score", "clean", "stage", "build", "texts")
+# and those of which there is one
+_SINGLE = ("scores", "dedup", "split", "tokenizer", "tokens", "mixture", "curriculum")
 _ORDER = "order of sources"  # among the inputs of a step that reads several
 
 # --- where a build comes from ---
@@ -318,12 +320,13 @@ def write_run_manifest(
 
 
 def _remove_former(out: Path, steps: Sequence[Step], *, keep: bool) -> None:
-    """Artifacts of sources and builds that the recipe no longer has."""
+    """Artifacts that no step of the run is for: of sources and builds that the recipe no longer has, and of
+    steps after the last one that the run has."""
     planned = {step.directory for step in steps}
     below = [path for parent in _NAMED for path in sorted((out / parent).glob("*/"))]
     for directory in (
         *below,
-        *(out / name for name in ("scores", "dedup", "tokenizer", "tokens", "mixture", "curriculum")),
+        *(out / name for name in _SINGLE),
     ):
         if directory not in planned and _was_ours(directory):
             if keep:

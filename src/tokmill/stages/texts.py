@@ -8,6 +8,8 @@ them. A document may come from anywhere then, so each shard is laid out once to 
     shard ─> scratch-<split>-<shard>.arrow, mapped            rows in the order of its token file
     order-<split> ─ cut where tokens reach a shard's worth ─ take ─> <split>/texts-00000.<suffix> …
 
+Several stages are one after the other, each in files of its own.
+
 A budget in tokens may cut the last document of a build, and `balance` leaves rows out: a text is never cut,
 and every document with a turn is here. Splits that the mixture leaves alone are in the order of the corpus.
 
@@ -53,7 +55,7 @@ from tokmill.artifacts.step import (
     texts_in_order,
 )
 from tokmill.schema import one_piece, string_column
-from tokmill.stages.build.stage import turns_of
+from tokmill.stages.build.stage import all_turns_of
 from tokmill.stages.text_card import CardOptions, perform_card
 from tokmill.stages.tokens.reading import CHARS_PER_TOKEN, labelled_shards, load_split_texts
 from tokmill.stages.warnings import tell
@@ -118,9 +120,12 @@ def conduct(step: Step[TextsOptions], upstream: Mapping[str, Artifact]) -> Condu
         for shard, inputs in labelled_shards(dict(upstream))
         if not options.sources or shard.source in options.sources
     ]
-    turns = {split: found for split in splits if (found := turns_of(upstream, split))}
+    turns = {split: found for split in splits if (found := all_turns_of(upstream, split))}
     held = tuple(split for split in splits if split not in turns)
-    slices = {split: _cut(found, shards, options.shard_bytes) for split, found in turns.items()}
+    slices = {
+        split: [one for stage in found for one in _cut(stage, shards, options.shard_bytes)]
+        for split, found in turns.items()
+    }
 
     def of_shards(function: str, name: str, own: tuple[str, ...], format: str | None) -> list[Task]:
         return [
@@ -140,7 +145,7 @@ def conduct(step: Step[TextsOptions], upstream: Mapping[str, Artifact]) -> Condu
     used = {number for own in slices.values() for one in own for number in one.shards}
     written = yield of_shards("texts", "", held, options.format)
     scratch = yield of_shards("texts.scratch", "scratch-", tuple(turns), None)
-    gathered = yield list(_gather_tasks(step, turns, slices, tables_of(step, scratch, "scratch")))
+    gathered = yield list(_gather_tasks(step, slices, tables_of(step, scratch, "scratch")))
     receipts = [*written, *gathered]
     counts = add_counts({**NO_DOCUMENTS, "splits": {}}, sum_counts(receipts))
     facts = _facts(splits, receipts)
@@ -273,8 +278,9 @@ def perform_scratch(task: Task[ShardTextsOptions]) -> Made:
 
 
 class _Slice(NamedTuple):
-    """Turns of a split that make one file, and the shards that they are in."""
+    """Turns in an order that make one file, and the shards that they are in."""
 
+    order: Input
     first: int
     stop: int
     shards: tuple[int, ...]
@@ -285,6 +291,7 @@ def _cut(
 ) -> list[_Slice]:
     """A file ends where its tokens would be the text of a working shard."""
     per_file, own = max(shard_bytes // CHARS_PER_TOKEN, 1), [shard.number for shard, _ in shards]
+    (order,) = (part for part in turns if part.role == "order")
     found: dict[int, _Slice] = {}
     position = total = 0
     for part in turns:
@@ -301,7 +308,7 @@ def _cut(
             begins, ends_at = position + int(at[first]), position + int(at[stop - 1]) + 1
             if file in found:  # begun in the part before
                 begins, mine = found[file].first, mine | set(found[file].shards)
-            found[file] = _Slice(begins, ends_at, tuple(sorted(mine)))
+            found[file] = _Slice(order, begins, ends_at, tuple(sorted(mine)))
         total = int(ends[-1]) if len(ends) else total
         position += len(numbers)
     return list(found.values())
@@ -309,21 +316,26 @@ def _cut(
 
 def _gather_tasks(
     step: Step[TextsOptions],
-    turns: Mapping[str, Sequence[Input]],
     slices: Mapping[str, list[_Slice]],
     scratch: Sequence[Input],
 ) -> Iterator[Task[GatherOptions]]:
     by_name = {Path(item.path).stem: item for item in scratch}
     for split, own in slices.items():
-        order = [item for item in turns[split] if item.role == "order"]
         for number, one in enumerate(own):
-            options = GatherOptions(format=step.options.format, split=split, number=number, **one._asdict())
+            options = GatherOptions(
+                format=step.options.format,
+                split=split,
+                number=number,
+                first=one.first,
+                stop=one.stop,
+                shards=one.shards,
+            )
             parts = [by_name[f"scratch-{split}-{shard:05d}"] for shard in one.shards]
             yield Task(
                 function="texts.gather",
                 key=f"{split}-{number:05d}",
                 options=options,
-                inputs=[*order, *parts],
+                inputs=[one.order, *parts],
                 directory=str(step.directory),
             )
 

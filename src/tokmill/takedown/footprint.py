@@ -44,7 +44,7 @@ class Selection(NamedTuple):
 class Chosen(NamedTuple):
     rows: dict[int, Rows]  # by the number of the shard, ascending
     hashes: dict[str, list[str]]  # of ids, by source
-    not_found: int  # ids that no document has
+    not_found: int  # ids that no document has, in the source that was asked for
     already: int  # ids that were forgotten before
 
     @property
@@ -75,18 +75,28 @@ def choose(run: RunPlaces, selection: Selection) -> Chosen:
             rows_of[shard.number] = rows
             names = _doc_ids(run, shard).take(pa.array(rows)).to_pylist()
             found.setdefault(shard.source, set()).update(map(sha256_of, names))
-    everywhere = set().union(*found.values()) if found else set()
-    asked = {sha256_of(doc_id) for _, doc_id in selection.doc_ids}
-    known = set(run.forgotten.column("id_sha256").to_pylist())
-    before = (asked - everywhere) & known
-    if selection.source and not (selection.doc_ids or selection.license):
-        before = set(ids_of(run.forgotten, selection.source)) - everywhere  # all of it, once before
-    return Chosen(
-        rows_of,
-        {source: sorted(ids) for source, ids in found.items()},
-        len(asked - everywhere - before),
-        len(before),
+    not_found, already = _left_over(run, selection, found)
+    return Chosen(rows_of, {source: sorted(ids) for source, ids in found.items()}, not_found, already)
+
+
+def _left_over(run: RunPlaces, selection: Selection, found: Mapping[str, set[str]]) -> tuple[int, int]:
+    """Ids that no document has, and those that were forgotten before: each by the source it was asked for
+    in, or by any."""
+    if selection.source and not (selection.doc_ids or selection.license):  # all of it, once before
+        before = set(ids_of(run.forgotten, selection.source)) - found.get(selection.source, set())
+        return 0, len(before)
+    asked = {(own or selection.source, sha256_of(doc_id)) for own, doc_id in selection.doc_ids}
+    here = {(source, id) for source, ids in found.items() for id in ids}
+    known = set(
+        zip(*(run.forgotten.column(name).to_pylist() for name in ("source", "id_sha256")), strict=True)
     )
+    missing = asked - _or_of_any(here)
+    already = missing & _or_of_any(known)
+    return len(missing - already), len(already)
+
+
+def _or_of_any(pairs: set[tuple[str, str]]) -> set[tuple[str | None, str]]:
+    return {*pairs, *((None, id) for _, id in pairs)}
 
 
 def _sources(run: RunPlaces, selection: Selection) -> list[str]:
@@ -232,6 +242,8 @@ def _in_build(
     mask = turns.is_any({number: at for number, (at, _) in encoded.items()})
     if not mask.any():
         return None
+    positions = np.arange(len(mask)) if turns.order is None else np.stack(turns.order, axis=1)
+    documents = len(np.unique(positions[mask], axis=0))
     entry = entry_of(build, split, "places")
     if entry is None:
         rows = np.flatnonzero(mask)
@@ -247,7 +259,8 @@ def _in_build(
     told: Json = {
         "build": name,
         "split": split,
-        "documents": int(mask.sum()),
+        "documents": documents,
+        "turns": int(mask.sum()),  # of one that a mixture repeats there are several
         "tokens": tokens,
         "rows": len(rows),
         "of_rows": total,

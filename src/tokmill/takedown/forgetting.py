@@ -58,10 +58,10 @@ from tokmill.artifacts.tombstones import (
     write_forgotten,
 )
 from tokmill.audit.opened import load_finished
-from tokmill.audit.places import RunPlaces, open_places
+from tokmill.audit.places import RunPlaces, open_places, text_index_path
 from tokmill.clean.examine import CleanOptions
 from tokmill.engines.local import Resources
-from tokmill.errors import InputError, RecipeError, TokmillError
+from tokmill.errors import InputError, RecipeError, TokmillError, plural
 from tokmill.formats import plugin_of
 from tokmill.pipeline.documents import url_list_files
 from tokmill.pipeline.references import open_references
@@ -282,7 +282,7 @@ class Forgetting(NamedTuple):
     parent: str
     ran: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()  # files that quoted documents
+    removed: tuple[str, ...] = ()  # files that quoted documents, or knew their words
 
     def as_json(self) -> Json:
         lists = {name: list(getattr(self, name)) for name in ("ran", "skipped", "removed")}
@@ -302,6 +302,7 @@ class _Pending(msgspec.Struct):
     removed: list[str]
     is_set_aside: bool = False
     review: Json | None = None  # what the run was said to be for
+    settings: Json | None = None  # keys that were set beside its recipe
 
 
 def forget(
@@ -341,11 +342,11 @@ def forget(
         )
     selection = Selection(tuple(listed), source, license)
     out = Path(directory)
-    asked = fingerprint_of([selection._asdict(), batch_size])
+    asked = _fingerprint(selection)
     while True:
         pending = _load_pending(out)
         if dry_run:
-            return _foreseen(out, pending, selection, batch_size)
+            return _foreseen(out, pending, selection, asked, batch_size)
         if pending is None:
             decided = _decide(out, selection, batch_size, asked, base, progress, tell)
             if isinstance(decided, Forgetting):
@@ -393,10 +394,26 @@ class _Named(msgspec.Struct):
     source: str | None = None
 
 
+def _fingerprint(selection: Selection) -> str:
+    """Of what is meant, however it was listed."""
+    doc_ids = sorted({(source or "", doc_id) for source, doc_id in selection.doc_ids})
+    return fingerprint_of([doc_ids, selection.source, _spelled(selection)])
+
+
 def _foreseen(
-    out: Path, pending: _Pending | None, selection: Selection, batch_size: int | None
+    out: Path, pending: _Pending | None, selection: Selection, asked: str, batch_size: int | None
 ) -> Forgetting:
     if pending is not None:
+        if pending.selection != asked:
+            parts = [
+                f"{plural(part['documents'], 'document')} of {source}"
+                for source, part in pending.affected["sources"].items()
+            ]
+            raise InputError(
+                f"another takedown is not done ({', '.join(parts)}): what this one would change is not known",
+                where=str(out),
+                next="end it first: give its command again, or run the recipe",
+            )
         return Forgetting(out, False, pending.affected, pending.parent)
     run, root = _open_finished(out)
     chosen, affected = _choose(run, selection, batch_size)
@@ -455,6 +472,7 @@ def _set_out(
     out: Path, run: RunPlaces, root: Manifest, forgotten: Any, affected: Json, asked: str
 ) -> _Pending:
     """What is to be done, on disk before anything is."""
+    derived = (*_DERIVED, f"../{previous_directory(out).name}", str(text_index_path(run).absolute()))
     pending = _Pending(
         selection=asked,
         name=root.step,
@@ -465,8 +483,9 @@ def _set_out(
         steps=list(run.artifacts),
         parent=root.digest,
         affected=affected,
-        removed=[name for name in (*_DERIVED, f"../{previous_directory(out).name}") if (out / name).exists()],
+        removed=[name for name in derived if (out / name).exists()],
         review=root.environment.get(REVIEW),
+        settings=root.environment.get("set"),
     )
     # in this order: with the list alone nothing is lost, and the same command begins again
     write_forgotten(out, forgotten)
@@ -491,7 +510,7 @@ def _rebuild(
         _set_aside(out, now, steps)
         return steps
 
-    asked = Asked(pending.name, pending.recipe, pending.shard_bytes, pending.review)
+    asked = Asked(pending.name, pending.recipe, pending.shard_bytes, pending.review, pending.settings)
     result = run_steps(asked, home, out, plan, resources=Resources(workers), progress=progress)
     return Forgetting(
         out,

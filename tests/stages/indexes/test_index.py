@@ -16,7 +16,7 @@ import pytest
 import tokmill as mill
 from mill import tokmill
 from tokmill.errors import InputError, RecipeError, StorageError, TokmillError
-from written import Json, load_manifest, load_tables
+from written import Json, load_manifest, load_tables, read_row_index
 
 SKETCH_BYTES = 64
 BANDS = 8
@@ -164,6 +164,84 @@ def test_of_a_mixture_the_documents_that_it_chose(tmp_path: Path) -> None:
     assert 20 < len(chosen) < 140
     ids = [row["doc_id"] for table in load_tables(tmp_path / "index", "ids") for row in table.to_pylist()]
     assert sorted(ids) == sorted(chosen)
+
+
+def run_of_stages(directory: Path) -> Path:
+    """The second stage comes before the first in the alphabet, and has some of its documents again."""
+    stages = [
+        {"name": "main", "steps": 16},
+        {"name": "anneal", "tokens": 1500, "length": 64, "where": [{"by": "score.even", "min": 0.5}]},
+    ]
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "hooks.py").write_text(
+        "import numpy as np\n\n"
+        "def even(columns):\n"
+        "    return np.array([len(text) % 3 == 0 for text in columns['text'].to_pylist()], float)\n"
+    )
+    return run_of(
+        directory,
+        [text_of(n) for n in range(150)],
+        scores=[{"name": "even", "hook": "hooks.py:even"}],
+        tokenizer={"train": {"model": "byte_bpe", "vocab_size": 300}, "eos": "<eos>"},
+        pack={"length": 32},
+        mixture={
+            "held_out": "whole",
+            "batch_tokens": 128,
+            "exhausted": "repeat",
+            "max_epochs": 9,
+            "stages": stages,
+        },
+        builds=[{"name": "rows", "format": "memmap"}],
+    )
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run_of_stages(tmp_path_factory.mktemp("staged"))
+
+
+def in_builds(run: Path) -> dict[str, set[str]]:
+    """By build of a stage: the documents of training that are in its rows."""
+    return {
+        path.parts[-3]: {span.doc_id for row in read_row_index(path) for span in row.docs}
+        for path in sorted((run / "build").glob("*/train/index.jsonl.zst"))
+    }
+
+
+@pytest.mark.parametrize("turns_at_once", [4_000_000, 7])
+def test_of_stages_the_documents_that_any_of_them_chose(
+    staged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns_at_once: int
+) -> None:
+    monkeypatch.setattr("tokmill.stages.indexes.stage._TURNS_AT_ONCE", turns_at_once)
+    made = mill.index(staged, out=tmp_path / "index", ids=True, workers=1)
+    built = in_builds(staged)
+    trained = set.union(*built.values())
+    assert all(trained > one for one in built.values())
+    kept = {
+        split: {d["id"] for d in kept_documents(staged) if d["split"] == split}
+        for split in ("train", "valid")
+    }
+    assert len(kept["train"] - trained) > 20
+    ids = [row["doc_id"] for table in load_tables(tmp_path / "index", "ids") for row in table.to_pylist()]
+    assert sorted(ids) == sorted(trained | kept["valid"])
+    assert made.as_json()["splits"] == {"train": len(trained), "valid": len(kept["valid"])}
+
+
+def test_a_run_of_stages_as_a_reference_takes_what_a_stage_chose_and_no_more(
+    staged: Path, tmp_path: Path
+) -> None:
+    trained = set.union(*in_builds(staged).values())
+    held_out = {d["id"] for d in kept_documents(staged) if d["split"] == "valid"}
+    texts = [text_of(n) for n in range(150)]
+    later = run_of(tmp_path / "later", texts, dedup={"exact": True, "reference": [str(staged)]})
+    gone = {
+        row["doc_id"]
+        for table in load_tables(later / "dedup", "ledger")
+        for row in table.to_pylist()
+        if row["reason"] == "reference_exact_dup"
+    }
+    assert gone == trained | held_out
+    assert len({d["id"] for d in kept_documents(later)}) == 150 - len(gone)
 
 
 def test_a_finished_index_stays_and_another_one_is_refused(run: Path, tmp_path: Path) -> None:

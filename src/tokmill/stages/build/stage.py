@@ -27,6 +27,7 @@ from tokmill.artifacts.step import (
     TaskFunction,
     hook_inputs,
     mixture_of,
+    mixtures_of,
     table_input,
 )
 from tokmill.errors import ManifestDamaged
@@ -246,8 +247,15 @@ def turns_of(upstream: Mapping[str, Artifact], split: str) -> list[Input]:
     """The order that a mixture gave the split, and its turns in parts;
     nothing where it is as the corpus is."""
     mixture = mixture_of(upstream)
-    if mixture is None:
-        return []
+    return _turns_in(mixture, split) if mixture is not None else []
+
+
+def all_turns_of(upstream: Mapping[str, Artifact], split: str) -> list[list[Input]]:
+    """The same of a whole run, which has a mixture or several stages: an order, and its turns, of each."""
+    return [turns for mixture in mixtures_of(upstream) if (turns := _turns_in(mixture, split))]
+
+
+def _turns_in(mixture: Artifact, split: str) -> list[Input]:
     entries = {entry.path: entry for entry in mixture.manifest.entries("order")}
     if f"order-{split}.parquet" not in entries:
         return []

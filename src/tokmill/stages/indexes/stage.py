@@ -1,6 +1,7 @@
 """An index of what a run kept, as tasks.
 
-    order of a mixture ─ stretch ─> turns-<t>      (shard, sequence) of the documents that it gives a turn
+    order of a mixture ─ stretch ─> turns-<t>      (shard, sequence) of the documents that it gives a turn,
+                                                   it or any of its stages
     shard ─ sketch ─> sketched-<s>                 hash, sketch and keys of its documents, a run by hash
     range of the hashes ─ entries ─> entries-<p>, ids-<p>
                         ─ keys ────> keys-<p>      keys of the same documents, a run by key
@@ -16,7 +17,7 @@ then `places-<p>` tell where the texts are, and a listing takes the place of the
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,7 +47,7 @@ from tokmill.duplicates.shingling import HASH_NORMALIZATION
 from tokmill.duplicates.sketches import SketchOptions, sketch
 from tokmill.errors import DedupLimit
 from tokmill.schema import one_piece
-from tokmill.stages.build.stage import turns_of
+from tokmill.stages.build.stage import all_turns_of
 from tokmill.stages.dedup.method import load_texts
 from tokmill.stages.external import (
     Layout,
@@ -174,17 +175,22 @@ def make_index(
     shards = list_shards(upstream)
     known = list(upstream["split"].manifest.facts["splits"])
     splits = [number for number, name in enumerate(known) if not options.splits or name in options.splits]
-    mixed = {number: found[0] for number in splits if (found := turns_of(upstream, known[number]))}
+    # what any stage chose: turns of all of them are read as one
+    mixed = {
+        number: [turns[0] for turns in found]
+        for number in splits
+        if (found := all_turns_of(upstream, known[number]))
+    }
     turned = yield [
         Task(
             function="index.turns",
-            key=f"{prefix}t{number}-{first // _TURNS_AT_ONCE:05d}",
+            key=f"{prefix}t{number}-{at:05d}",
             options=TurnsOptions(first=first, stop=min(first + _TURNS_AT_ONCE, order.rows)),
             inputs=[order],
             directory=str(directory),
         )
-        for number, order in mixed.items()
-        for first in range(0, order.rows, _TURNS_AT_ONCE)
+        for number, orders in mixed.items()
+        for at, (order, first) in enumerate(_stretches(orders))
     ]
     # the key says which split they are of
     turns = [
@@ -271,6 +277,11 @@ def make_index(
         }
     )
     return MadeIndex(lasting, listing, counts, shards)
+
+
+def _stretches(orders: Sequence[Input]) -> Iterator[tuple[Input, int]]:
+    for order in orders:
+        yield from ((order, first) for first in range(0, order.rows, _TURNS_AT_ONCE))
 
 
 def _labelled(upstream: Mapping[str, Artifact], shards: Sequence[Shard]) -> list[tuple[Shard, list[Input]]]:
