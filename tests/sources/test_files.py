@@ -87,7 +87,10 @@ def test_equal_names_in_two_directories_show_as_much_of_their_path_as_tells_them
     assert two.inputs == {"en/a.jsonl": digests["x/en/a.jsonl"], "fr/a.jsonl": digests["x/fr/a.jsonl"]}
     three = ingest(tmp_path, ["x/en/*.jsonl", "x/fr/*.jsonl", "y/fr/*.jsonl"])
     shown = ("en/a.jsonl", "x/fr/a.jsonl", "y/fr/a.jsonl", "b.jsonl")
-    assert three.inputs == {short: digests[name] for short, name in zip(shown, names, strict=True)}
+    assert three.inputs == {
+        **{short: digests[name] for short, name in zip(shown, names, strict=True)},
+        "order of files": ", ".join(shown),  # not that of the names
+    }
     assert three.table["text"].to_pylist() == [*names]
 
 

@@ -104,14 +104,14 @@ def refuse_variants(path: Path, build: str | None, changes: Mapping[str, Mapping
     choose_build(_build_names(load_recipe(path)), build, str(path))
     for name, settings in changes.items():
         written = read_recipe(path, settings)
-        faults = [f"{mistake.place.removeprefix('--set ')}: {mistake.what}" for mistake in written.mistakes]
-        if not faults:
-            faults = list(_weight_faults(written.recipe))
-        if not faults and not _build_names(written.recipe, build):
-            faults = ["builds: the one that is compared has nothing left"]
-        if faults:
+        mistakes = [f"{mistake.place.removeprefix('--set ')}: {mistake.what}" for mistake in written.mistakes]
+        if not mistakes:
+            mistakes = list(_weight_faults(written.recipe))
+        if not mistakes and not _build_names(written.recipe, build):
+            mistakes = ["builds: the one that is compared has nothing left"]
+        if mistakes:
             raise RecipeError(
-                f"cannot be run {name}: {'; '.join(faults)}",
+                f"cannot be run {name}: {'; '.join(mistakes)}",
                 where=str(path),
                 next="change what needs it; or make the runs yourself, and compare those: "
                 "`tokmill ablate A B`",
