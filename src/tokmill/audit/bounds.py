@@ -12,7 +12,7 @@ null. Whatever is a column of the measures has a bound: those of the recipe, and
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -119,9 +119,13 @@ class _Bounds:
 
 
 def _measured(cleaned: Artifact) -> dict[str, str]:
-    """Names of what was measured, and their columns; of the text after line edits, where that was."""
     entries = cleaned.manifest.entries("measures")
-    columns = pq.read_schema(cleaned.path(entries[0])).names if entries else []
+    return columns_by_label(pq.read_schema(cleaned.path(entries[0])).names if entries else ())
+
+
+def columns_by_label(columns: Iterable[str]) -> dict[str, str]:
+    """Columns of measures by the names that bounds on them have; of the text after line edits, where that was
+    measured."""
     return {
         column.rpartition(":")[2] if column.startswith(HOOK) else column.removeprefix(AFTER): column
         for column in sorted(columns, key=lambda column: column.startswith(AFTER))

@@ -236,6 +236,8 @@ class Columns:
             names = loaded.names
             return values if names is None else [None if code is None else names[code] for code in values]
         numbers = np.searchsorted(self.starts, at, side="right") - 1
+        if name in ("source", "domain"):
+            return [self._of_shard(name, self.shards[number]) for number in numbers.tolist()]
         found: list[Any] = [None] * len(at)
         with self._of.reading_few():
             for number in np.unique(numbers).tolist():
@@ -307,12 +309,11 @@ class Columns:
         labels = np.asarray(one_piece(told.column("split")))
         splits: list[str] = self._run.artifacts["split"].manifest.facts["splits"]
         names, is_out = sorted(splits), labels == NO_SPLIT
-        codes = np.zeros(256, np.int8)  # of splits, by label
-        codes[: len(splits)] = [names.index(split) for split in splits]
+        codes = bytes(names.index(split) for split in splits).ljust(256, b"\0")  # of splits, by label
         verdicts = sorted([DROPPED, KEPT])
         assert verdicts.index(KEPT) == 1, "a truth is its code"
         return {
-            "split": Whole(pa.array(codes[labels], mask=is_out), names),
+            "split": Whole(pa.array(_translated(labels, codes), mask=is_out), names),
             "verdict": Whole(pa.array((~is_out).view(np.int8)), verdicts),
         }
 
@@ -341,10 +342,14 @@ class Columns:
             number[position[is_first]] = own[is_first]
             fates += [(step.partition("/")[0], reason) for reason in left.reasons]
         found = {}
+        stayed = number == 0
+        gone = np.flatnonzero(~stayed)  # few
         for at, name in enumerate(("step", "reason")):
             names = sorted({fate[at] for fate in fates})
             codes = np.array([0, *(names.index(fate[at]) for fate in fates)], np.int16)
-            found[name] = Whole(pa.array(codes[number], mask=number == 0), names)
+            own = np.zeros(self.documents, np.int16)
+            own[gone] = codes[number[gone]]
+            found[name] = Whole(pa.array(own, mask=stayed), names)
         return found
 
     def _load_tokens(self) -> Whole:
@@ -361,15 +366,20 @@ class Columns:
             counts[position], is_there[position] = tokens, True
         return Whole(pa.array(counts, mask=~is_there), None)
 
+    def _of_shard(self, name: str, shard: ShardTables) -> str:
+        return shard.source if name == "source" else domain_of(self._run.artifacts[f"ingest/{shard.source}"])
+
     def _of_sources(self, name: str) -> Whole:
         """The same for all documents of a shard: nothing is read."""
-        values = [
-            shard.source if name == "source" else domain_of(self._run.artifacts[f"ingest/{shard.source}"])
-            for shard in self.shards
-        ]
+        values = [self._of_shard(name, shard) for shard in self.shards]
         names = sorted(set(values))
         codes = np.array([names.index(value) for value in values], np.int16)
         return Whole(pa.array(np.repeat(codes, np.diff(self.starts))), names)
+
+
+def _translated(labels: NDArray[np.uint8], codes: bytes) -> NDArray[np.int8]:
+    """`codes[labels]` makes an index of eight bytes of each."""
+    return np.frombuffer(labels.tobytes().translate(codes), np.int8)
 
 
 def _coded(parts: list[Any]) -> Whole:

@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.audit.bounds import claimed_otherwise, judged_marks, rules_of
+from tokmill.audit.bounds import claimed_otherwise, columns_by_label, judged_marks, rules_of
 from tokmill.audit.opened import ShardTables
-from tokmill.clean.language import LANGUAGE_SCORE
-from tokmill.clean.rules import AFTER, BOUNDS, HOOK, Rule, columns_of
+from tokmill.clean.rules import BOUNDS, Rule, columns_of
 from tokmill.explorer.columns import THREADS
 from tokmill.explorer.site import Site
 from tokmill.stages.ranking import RankOptions
@@ -97,7 +96,7 @@ class Judging:
         return [Rule(name, column, bound, -np.inf if bound == "min" else np.inf, name)]
 
     def _measured(self, source: str) -> dict[str, str]:
-        return labels_of(self._site.columns.measured_of(source))
+        return columns_by_label(self._site.columns.measured_of(source))
 
     @property
     def kept(self) -> int:
@@ -209,16 +208,6 @@ class RankJudging(Judging):
 def _numbers(rules: Sequence[Rule]) -> dict[str, np.uint8]:
     """By name: rules of one name have one number."""
     return {name: np.uint8(at) for at, name in enumerate(dict.fromkeys(rule.name for rule in rules))}
-
-
-def labels_of(columns: Iterable[str]) -> dict[str, str]:
-    """Columns of measures by the names that bounds on them have, as `tokmill whatif` knows them: of the text
-    after line edits, where that was measured."""
-    return {
-        name.rpartition(":")[2] if name.startswith(HOOK) else name.removeprefix(AFTER): name
-        for name in sorted(columns, key=lambda name: name.startswith(AFTER))
-        if name != LANGUAGE_SCORE
-    }
 
 
 def make_judgings(site: Site) -> list[Judging]:

@@ -126,6 +126,13 @@ class Queries:
         self._lock = threading.Lock()
         self._counts: OrderedDict[tuple[Any, ...], int] = OrderedDict()
         self._connection: Any = None
+        self._numbered: Any = None  # the positions of all documents
+
+    def prepare(self) -> None:
+        """What every answer needs, before one is asked for."""
+        self._positions()
+        with self._lock:
+            self._connected()
 
     # --- answers ---
 
@@ -136,7 +143,9 @@ class Queries:
         self._columns.prepare(self._needs(asked))  # together: what is in one table is read once
         total = self.count(asked, among)
         positions: list[int] = []
-        if total > offset and limit:
+        if not asked.conditions and asked.sort is None and among is None:
+            positions = list(range(offset, min(offset + limit, total)))
+        elif total > offset and limit:
             where, values = self._where(asked, among)
             order, direction = _order(asked)
             statement = (
@@ -302,18 +311,21 @@ class Queries:
         return pa.table([self._positions(), *(whole.values for whole in wholes.values())], names=names)
 
     def _positions(self) -> Any:
-        if not hasattr(self, "_numbered"):
+        if self._numbered is None:
             self._numbered = pa.array(np.arange(self._columns.documents, dtype=np.uint32))
         return self._numbered
+
+    def _connected(self) -> Any:
+        if self._connection is None:
+            self._connection = connect()
+        return self._connection
 
     def ask(
         self, statement: str, values: Sequence[Any], table: Any, among: Any | None, form: str = "rows"
     ) -> Any:
         """One at a time; who takes too long is stopped."""
         with self._lock:
-            if self._connection is None:
-                self._connection = connect()
-            connection = self._connection
+            connection = self._connected()
             connection.register("documents", table)
             if among is not None:
                 connection.register("searched", pa.table({"position": among}))

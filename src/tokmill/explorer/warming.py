@@ -1,6 +1,6 @@
 """What the first questions need, read in a thread as soon as the server answers.
 
-    who was kept ─ columns of rules, some at a time ─ why others left ─ code that was left out of the start
+    who was kept ─ columns of two rules ─ why others left ─ of the other rules ─ code that was left out
 
 Between the address that is printed and the first filter that somebody types lie seconds. Who is quicker waits
 for what is being read, and does not read it again. A published run is left alone: its files would be brought.
@@ -32,6 +32,7 @@ class Warming:
         if self._site.ended.is_set():
             return
         try:
+            self._site.queries.prepare()
             for names in self._groups():
                 self._site.columns.prepare(names)
                 if self._is_over():
@@ -54,4 +55,4 @@ class Warming:
         most = COLUMN_BYTES // max(8 * columns.documents, 1)
         measures = [name for name in ruled if name in columns.known][:most]
         groups = [measures[first : first + _AT_ONCE] for first in range(0, len(measures), _AT_ONCE)]
-        return [["verdict"], *groups, ["source", "step", "reason"]]
+        return [["verdict"], *groups[:1], ["step", "reason"], *groups[1:], ["source"]]
