@@ -4,7 +4,6 @@ which are of several builds, and runs of which one is the rest of another."""
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import shutil
 from collections import Counter
@@ -16,13 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import tokmill as mill
+from continuation.rests import Key, recipe_of, written
 from mill import write_problems
 from recount import read_index
 from tokmill.errors import InputError
 from tokmill.loader import Batches, open_curriculum, open_dataset
 from tokmill.loader.curriculum import Curriculum
 
-Key = tuple[str, str]  # source and id
 Had = dict[Key, list[int]]  # whole passes, whether partly once more, tokens
 
 STAGES = [
@@ -33,30 +32,9 @@ STAGES = [
 EVEN = {"web": "0.5", "math": "0.5"}
 
 
-def recipe_of(directory: Path, name: str, **sections: Any) -> Path:
-    sources = [
-        {
-            "name": source,
-            "domain": source,
-            "files": f"{source}.jsonl",
-            "template": "{question} {answer}",
-            "fields": {"id": "id"},
-        }
-        for source in ("web", "math")
-    ]
-    recipe = {
-        "name": name,
-        "seed": 3,
-        "sources": sources,
-        "split": {"valid_fraction": "0.1"},
-        "tokenizer": {"train": {"model": "byte_bpe", "vocab_size": 300}, "eos": "<|endoftext|>"},
-        "pack": {"length": 48},
-        "builds": [{"name": "rows", "format": "memmap"}],
-        **sections,
-    }
-    path = directory / f"{name}.yaml"
-    path.write_text(json.dumps(recipe))
-    return path
+def recipe_at(directory: Path, name: str, **sections: Any) -> Path:
+    rows = [{"name": "rows", "format": "memmap"}]
+    return written(directory, name, recipe_of("web", "math", **{"name": name, "builds": rows, **sections}))
 
 
 @pytest.fixture(scope="module")
@@ -65,9 +43,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("history")
     for number, name in enumerate(("web", "math")):
         write_problems(directory / f"{name}.jsonl", 40, seed=number + 1)
-    mill.run(recipe_of(directory, "old"), directory / "old", workers=1)
+    mill.run(recipe_at(directory, "old"), directory / "old", workers=1)
     staged = {"weights": EVEN, "held_out": "whole", "batch_tokens": 192, "stages": STAGES}
-    mill.run(recipe_of(directory, "staged", mixture=staged), directory / "staged", workers=1)
+    mill.run(recipe_at(directory, "staged", mixture=staged), directory / "staged", workers=1)
     return directory
 
 
@@ -158,7 +136,7 @@ def test_a_state_of_stages_is_of_all_stages_that_were_walked(place: Path, tmp_pa
     curriculum = open_curriculum(place / "staged", seed=1)
     had = walked(curriculum, builds, steps)
     state = curriculum.state_dict()
-    recipe = recipe_of(place, "longer", mixture=LONGER)
+    recipe = recipe_at(place, "longer", mixture=LONGER)
     # one build stands for the others, which lie beside it; or all are given
     for number, given in enumerate([builds[min(state["stage"], 2)], builds[: state["stage"] + 1]]):
         made = mill.continue_(given, recipe=recipe, out=tmp_path / str(number), at=state, workers=1)
@@ -177,7 +155,7 @@ def test_what_the_last_step_of_a_stage_left_out_was_not_seen(place: Path, tmp_pa
     had = walked(curriculum, builds, len(curriculum) - 1)
     rows = [len(open_dataset(one, "train")) for one in builds]
     assert [count % of_a_step for count, of_a_step in zip(rows, (10, 5, 10), strict=True)] != [0, 0, 0]
-    recipe = recipe_of(place, "longer", mixture=LONGER)
+    recipe = recipe_at(place, "longer", mixture=LONGER)
     out, state = tmp_path / "rest", curriculum.state_dict()
     mill.continue_(builds[2], recipe=recipe, out=out, at=state, workers=1)
     assert table_of(out) == hashed(had)
@@ -189,7 +167,7 @@ def test_a_curriculum_by_hand_counts_builds_of_several_runs(place: Path, tmp_pat
         [(str(number), open_dataset(one, "train")) for number, one in enumerate(builds)], 192, seed=2
     )
     had = walked(curriculum, builds, len(curriculum) - 2)
-    recipe = recipe_of(place, "further", mixture={**LONGER, "tokens": 40000, "exhausted": "repeat"})
+    recipe = recipe_at(place, "further", mixture={**LONGER, "tokens": 40000, "exhausted": "repeat"})
     out = tmp_path / "rest"
     mill.continue_(builds[::-1], recipe=recipe, out=out, at=curriculum.state_dict(), workers=1)
     assert table_of(out) == hashed(had)
@@ -202,7 +180,7 @@ def test_a_stage_whose_build_is_not_there_is_told(place: Path, tmp_path: Path) -
     shutil.copytree(place / "staged", run)
     curriculum = open_curriculum(run, seed=1)
     walked(curriculum, [run / f"build/rows-{stage['name']}" for stage in STAGES], 10)
-    state, recipe = curriculum.state_dict(), recipe_of(place, "longer", mixture=LONGER)
+    state, recipe = curriculum.state_dict(), recipe_at(place, "longer", mixture=LONGER)
     shutil.rmtree(run / "build/rows-main")
     with pytest.raises(InputError, match="stage main was trained on before, and its build is not here"):
         mill.continue_(run / "build/rows-long", recipe=recipe, out=tmp_path / "rest", at=state, workers=1)
@@ -236,7 +214,7 @@ def gone_on(
     weights = [1] * len(builds) if len(builds) > 1 else None
     batches = Batches([open_dataset(one, "train") for one in builds], 1, 0, weights=weights)
     had = summed(map(had_of, builds, handed_out(batches, samples)))
-    recipe = recipe_of(place, "chain", mixture={"tokens": 60000, "exhausted": "repeat"}, **sections)
+    recipe = recipe_at(place, "chain", mixture={"tokens": 60000, "exhausted": "repeat"}, **sections)
     mill.continue_(builds, recipe=recipe, out=out, at=batches.state_dict(), weights=weights, workers=1)
     return had, table_of(out)
 
@@ -290,7 +268,7 @@ def test_weights_of_a_stage_are_warned_of_by_their_place(
     ]
     mixture = {"weights": EVEN, "held_out": "whole", "stages": stages}
     with caplog.at_level(logging.WARNING):
-        mill.plan(recipe_of(place, "late", mixture=mixture), tmp_path / "late")
+        mill.plan(recipe_at(place, "late", mixture=mixture), tmp_path / "late")
     said = [record.getMessage() for record in caplog.records if "add up to" in record.getMessage()]
     assert [one.partition(": ")[0] for one in said] == [
         "mixture.stages[1].weights",

@@ -17,7 +17,7 @@ from faults.dying import die_in_run
 from mill import tokmill
 from tokmill.errors import InputError, TokmillError
 from tokmill.loader import open_curriculum
-from tokmill.stages.build import mixture
+from tokmill.stages.build import mixture_stage
 from written import MemmapRows, load_manifest, load_table, read_row_index
 
 DOMAINS = {"web": "web", "books": "prose", "math": "math"}
@@ -268,7 +268,7 @@ def test_documents_that_several_tasks_sorted_come_in_the_same_order(
     out = tmp_path / "out"
     shutil.copytree(staged.out, out)
     shutil.rmtree(out / "stage")
-    sorting = mixture._run_tasks
+    sorting = mixture_stage._run_tasks
     sorted_by: list[int] = []
 
     def counting(whole: Any) -> Any:
@@ -276,8 +276,8 @@ def test_documents_that_several_tasks_sorted_come_in_the_same_order(
         sorted_by.append(len(tasks))
         return tasks
 
-    monkeypatch.setattr(mixture, "_SORTED_AT_ONCE", 300)
-    monkeypatch.setattr(mixture, "_run_tasks", counting)
+    monkeypatch.setattr(mixture_stage, "_SORTED_AT_ONCE", 300)
+    monkeypatch.setattr(mixture_stage, "_run_tasks", counting)
     mill.run(staged.recipe, out=out, workers=1)
     assert len(sorted_by) == len(STAGES)
     assert min(sorted_by) >= 3

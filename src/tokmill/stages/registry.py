@@ -15,7 +15,7 @@ from tokmill.artifacts.manifest import Receipt, check_conservation, write_receip
 from tokmill.artifacts.step import Stage, Task, TaskFunction, accept_hooks
 from tokmill.publish.node import perform_in_store
 from tokmill.stages import clean, curriculum, inference, ranking, texts
-from tokmill.stages.build import mixture
+from tokmill.stages.build import mixture_stage
 from tokmill.stages.build import stage as build
 from tokmill.stages.dedup import stage as dedup
 from tokmill.stages.indexes import stage as indexes
@@ -39,7 +39,7 @@ STAGES: dict[str, Stage[Any]] = {
         split.STAGE,
         tokenizer.STAGE,
         tokens.STAGE,
-        mixture.STAGE,
+        mixture_stage.STAGE,
         build.STAGE,
         curriculum.STAGE,
         texts.STAGE,

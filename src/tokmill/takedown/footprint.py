@@ -26,19 +26,11 @@ from tokmill.errors import InputError
 from tokmill.formats.index import map_ids, map_places
 from tokmill.schema import one_piece
 from tokmill.storage.tables import load_table
+from tokmill.takedown.selection import Selection
 
 Rows = NDArray[np.int64]
 
 _EXAMPLES = 20
-
-
-class Selection(NamedTuple):
-    """What is to be forgotten: ids (with the source they are of, or of any), or all of a source,
-    or of a licence."""
-
-    doc_ids: tuple[tuple[str | None, str], ...] = ()
-    source: str | None = None
-    license: str | None = None
 
 
 class Chosen(NamedTuple):

@@ -16,7 +16,7 @@ from tokmill.audit.opened import open_run
 from tokmill.errors import ManifestDamaged
 from tokmill.formats.index import find_places
 from tokmill.pipeline.plan import plan_steps
-from tokmill.stages.build import blocks, mixture
+from tokmill.stages.build import blocks, mixing
 from tokmill.stages.build.blocks import Blocks
 from tokmill.stages.build.cutting import perform_build
 from tokmill.stages.build.documents import open_chunks
@@ -81,7 +81,7 @@ def mixed_tasks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Task]:
         path = home / "recipe.yaml"
         path.write_text(json.dumps(recipe))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(mixture, "_PART_TURNS", 700)
+            patch.setattr(mixing, "_PART_TURNS", 700)
             out = mill.run(path, workers=1, until="mixture").out
         upstream = open_run(out)
         assert len(upstream["mixture"].manifest.entries("turns")) > 3

@@ -11,7 +11,7 @@ import tokmill as mill
 from mill import small_corpus
 from tokmill.audit.opened import open_run
 from tokmill.stages import external
-from tokmill.stages.build import mixture
+from tokmill.stages.build import mixing
 from tokmill.stages.build.contents import load_contents
 from written import load_table, read_row_index
 
@@ -41,7 +41,7 @@ def test_turns_in_parts_that_no_other_file_shares_are_counted_as_they_are_in_row
     notes = [f"Note {number}: {'the mill turns ' * (1 + number % 9)}." for number in range(40)]
     (tmp_path / "notes.txt").write_text("\n\n".join(notes))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mixture, "_PART_TURNS", 70)
+        patch.setattr(mixing, "_PART_TURNS", 70)
         out = mill.run(recipe, workers=1).out
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(external, "_GROUP_ROWS", 33)

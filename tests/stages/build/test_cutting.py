@@ -16,7 +16,7 @@ from tokmill.artifacts.step import Task, Unawaited
 from tokmill.audit.opened import open_run
 from tokmill.formats import index as row_index
 from tokmill.pipeline.plan import plan_steps
-from tokmill.stages.build import cutting, mixture
+from tokmill.stages.build import cutting, mixture_stage
 from tokmill.stages.build.stage import conduct
 from tokmill.stages.registry import perform
 from written import load_manifest
@@ -84,7 +84,7 @@ def test_many_tasks_write_the_files_and_the_manifest_of_one(
     recipe = recipe_of(tmp_path, **more)
     one = mill.run(recipe, tmp_path / "one", workers=1).out
     cut_all(monkeypatch)
-    monkeypatch.setattr(mixture, "_SORTED_AT_ONCE", 100)
+    monkeypatch.setattr(mixture_stage, "_SORTED_AT_ONCE", 100)
     many = mill.run(recipe, tmp_path / "many", workers=1).out
     if order == "mixture":
         left, right = (load_manifest(out / "mixture") for out in (one, many))

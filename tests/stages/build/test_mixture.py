@@ -21,10 +21,11 @@ from tokmill.packing import schedule as turning
 from tokmill.packing.mixture import Mixture, Target
 from tokmill.schema import LENGTHS
 from tokmill.stages import external as sorting
-from tokmill.stages.build import mixture
+from tokmill.stages.build import mixing, mixture_stage
 from tokmill.stages.build import streams as offering
 from tokmill.stages.build.documents import TURNS
-from tokmill.stages.build.mixture import SplitMixtureOptions, perform_mixture
+from tokmill.stages.build.mixing import perform_mixture
+from tokmill.stages.build.mixture import SplitMixtureOptions
 from tokmill.stages.build.runs import perform_run
 from tokmill.stages.build.streams import SourceStream
 from tokmill.storage.tables import id_hashes, write_table
@@ -101,15 +102,15 @@ def mixed(task: Task, documents: int | None = None) -> Made:
             patch.setattr(offering, "_MERGE_ROWS", documents)
             patch.setattr(turning, "_WINDOW_DOCUMENTS", documents)
             patch.setattr(turning, "_BATCH_TURNS", documents)
-            patch.setattr(mixture, "_PART_TURNS", documents)
+            patch.setattr(mixing, "_PART_TURNS", documents)
         return perform_mixture(task)
 
 
 def with_runs(task: Task, documents: int) -> Task:
     """The same, with what other tasks have sorted, so many documents each, or more."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mixture, "_SORTED_AT_ONCE", documents)
-        sorting = mixture._run_tasks(task)
+        patch.setattr(mixture_stage, "_SORTED_AT_ONCE", documents)
+        sorting = mixture_stage._run_tasks(task)
     place = Path(task.directory).with_name("runs")
     place.mkdir(exist_ok=True)
     runs = [

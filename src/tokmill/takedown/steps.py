@@ -1,0 +1,190 @@
+"""The steps of a run as it is, from its own manifests: of sources and recipe nothing is read.
+
+    manifests ─ options, inputs ─> steps        ingest with the list of what is forgotten, from its own shards
+
+What lies outside of the run (hooks, benchmarks, lists of URLs, earlier corpora) must be what it was made
+with; where that is not there, or is another, it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from tokmill.artifacts.history import HISTORY_FILE
+from tokmill.artifacts.manifest import MANIFEST, STALE_MANIFEST, Json, Manifest, load_manifest
+from tokmill.artifacts.plugins import Plugin, hook_digest, show_hooks
+from tokmill.artifacts.step import Input, Step
+from tokmill.artifacts.tombstones import FORGOTTEN_FILE, digest_of_source, load_forgotten
+from tokmill.clean.examine import CleanOptions
+from tokmill.errors import InputError, TokmillError
+from tokmill.formats import plugin_of
+from tokmill.pipeline.documents import url_list_files
+from tokmill.pipeline.references import open_references
+from tokmill.pipeline.scores import model_files, stored_model_files
+from tokmill.pipeline.training import labels_file
+from tokmill.recipe import CleanLimits, Dedup, Hub, Recipe
+from tokmill.recipe.file import parse_recorded
+from tokmill.stages.clean import CleanExtra, list_inputs, model_inputs
+from tokmill.stages.dedup.method import DedupExtra, EarlierCorpus
+from tokmill.stages.inference import InferenceExtra
+from tokmill.stages.ingest.shards import IngestExtra, IngestOptions
+from tokmill.stages.ingest.stage import INPUT_STATS
+from tokmill.stages.registry import STAGES
+from tokmill.stages.score.stage import ScoreExtra
+from tokmill.storage.location import InputFile, file_sha256, local_path
+from tokmill.storage.patterns import find_files
+
+
+def steps_of_run(
+    out: Path, names: Sequence[str], recipe: Json, base: Path, sources: Collection[str]
+) -> list[Step]:
+    """Of the run as it is; `sources` are those that something is taken from."""
+    forgotten = load_forgotten(out)
+    scores = recorded.scores if (recorded := parse_recorded(recipe)) else []
+    learning = {score.name: score.train for score in scores if score.train is not None}
+    # a model that is trained anew judges every document anew
+    touched = {name.partition("/")[2] for name in names if name.startswith("clean/")} if learning else sources
+    steps = []
+    for name in names:
+        directory = out / name
+        manifest = _latest(directory)
+        inputs = manifest.inputs
+        options: Any = manifest.options(STAGES[manifest.kind].options)
+        extra: Any = None
+        if manifest.kind == "ingest":
+            options, extra = _ingest(out, manifest, options, forgotten)
+        elif manifest.kind == "clean":
+            if options.source in touched:
+                _show_hooks(manifest, options.plugins, base)
+            # NULs and losses were told when it was first cleaned
+            read: tuple[Input, ...] = ()
+            if options.source in touched:
+                lists = _url_lists(recorded, manifest, options, base)
+                read = (*list_inputs(lists), *model_inputs(model_files(scores, base)))
+            extra = CleanExtra(Decimal(1), CleanLimits(warn_source_loss=Decimal(1)), read)
+        elif manifest.kind == "score":
+            extra = ScoreExtra(labels_file(learning[options.name], base))
+        elif manifest.kind == "inference":
+            if options.source in sources:
+                _show_hooks(manifest, options.plugins, base)
+            stored = stored_model_files(scores, base) if options.source in sources else {}
+            extra = InferenceExtra(model_inputs(stored))
+        elif manifest.kind == "dedup":
+            extra = DedupExtra(
+                _benchmarks(recipe, manifest, base), earlier=_references(recipe, manifest, base, out)
+            )
+        elif manifest.kind == "mixture":
+            extra = out / HISTORY_FILE
+        elif manifest.kind in ("tokenizer", "build"):
+            _show_hooks(manifest, [plugin] if (plugin := plugin_of(manifest.config)) else [], base)
+        needs = tuple(other for other in names if f"step {other}" in inputs)
+        files = {label.removeprefix("file "): d for label, d in inputs.items() if label.startswith("file ")}
+        steps.append(Step(name, manifest.kind, directory, options, needs, files, extra))
+    return steps
+
+
+def _latest(directory: Path) -> Manifest:
+    name = MANIFEST if (directory / MANIFEST).is_file() else STALE_MANIFEST
+    return load_manifest(directory, name)
+
+
+def _ingest(
+    out: Path, manifest: Manifest, options: IngestOptions, forgotten: Any
+) -> tuple[IngestOptions, IngestExtra]:
+    """Its options with the list as it is now; where that is another, it is made again from what it was."""
+    digest = digest_of_source(forgotten, options.reading.source)
+    stats = manifest.environment.get(INPUT_STATS, {})
+    extra = IngestExtra(
+        files=[InputFile(name, Path(name), size, modified) for name, (size, modified, _) in stats.items()],
+        hub=Hub.model_validate(options.hub.asked) if options.hub else None,
+        max_bad_fraction=Decimal(1),
+        forgotten=out / FORGOTTEN_FILE,
+        before=manifest,
+    )
+    return replace(options, forgotten=digest), extra
+
+
+def _show_hooks(manifest: Manifest, plugins: Iterable[Plugin], base: Path) -> None:
+    for plugin in plugins:
+        if plugin.is_hook:
+            path = plugin.beside(base)
+            _check_same(path, plugin.digest, f"the hook {plugin.name} of {manifest.step}", hook_digest)
+            show_hooks(path)
+
+
+def _url_lists(
+    recipe: Recipe | None, manifest: Manifest, options: CleanOptions, base: Path
+) -> dict[str, tuple[Path, str]]:
+    """Those that the source was cleaned by, as they were: without one of them blocked pages would be back."""
+    if not options.urls or not options.urls.lists:
+        return {}
+    source = next((one for one in recipe.sources if one.name == options.source), None) if recipe else None
+    if recipe is None or source is None:
+        raise _outside(base, f"lists of URLs of {manifest.step}")
+    try:
+        found = url_list_files(recipe, source, base)
+    except InputError:
+        raise _outside(base, f"lists of URLs of {manifest.step}") from None
+    for name in options.urls.lists:
+        if name not in found:
+            raise _outside(base, f"the list of URLs {name} of {manifest.step}")
+        _check_same(found[name][0], manifest.inputs.get(f"file urls {name}"), f"the list of URLs {name}")
+    return found
+
+
+def _benchmarks(recipe: Json, manifest: Manifest, base: Path) -> list[InputFile]:
+    against = recipe["dedup"]["against"]
+    if against is None:
+        return []
+    found: dict[InputFile, None] = {}
+    for pattern in against["files"]:
+        try:
+            found |= dict.fromkeys(find_files(pattern, base))
+        except InputError:
+            raise _outside(base, f"benchmark files of dedup.against ({pattern})") from None
+    for file in found:
+        _check_same(local_path(file.path), manifest.inputs.get(f"file against {file.name}"), "a benchmark")
+    return list(found)
+
+
+def _references(recipe: Json, manifest: Manifest, base: Path, out: Path) -> list[EarlierCorpus]:
+    """Earlier corpora, which have to be those that the run was compared with."""
+    dedup = Dedup.model_validate(recipe["dedup"])
+    try:
+        found = open_references(dedup, base, out)
+    except TokmillError as error:
+        raise _outside(base, f"the corpora of dedup.reference ({error.what})") from None
+    for corpus in found:
+        if corpus.digest != manifest.inputs.get(f"file reference {corpus.name}"):
+            raise InputError(
+                f"is not the corpus that the run was made with (dedup.reference, {corpus.name})",
+                where=str(corpus.directory),
+                next="restore it, and give the same command again; or run the recipe first",
+            )
+    return found
+
+
+def _check_same(
+    path: Path, expected: str | None, what: str, digest: Callable[[Path], str] = file_sha256
+) -> None:
+    if not path.is_file():
+        raise _outside(path, what)
+    if digest(path) != expected:
+        raise InputError(
+            f"is not the file that the run was made with ({what})",
+            where=str(path),
+            next="restore it, and give the same command again",
+        )
+
+
+def _outside(path: Path, what: str) -> InputError:
+    return InputError(
+        f"the run needs {what}, which is not part of it",
+        where=str(path),
+        next="say where the recipe lies with `--base DIRECTORY`",
+    )

@@ -1,0 +1,60 @@
+"""`recipe check --explain`: every key, with the line that says it, or as a default."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.mistaken import WEB, Workspace, command, made_workspace
+
+
+@pytest.fixture(scope="module")
+def workspace() -> Iterator[Workspace]:
+    with made_workspace() as made:
+        yield made
+
+
+def explained(*arguments: str | Path) -> dict[str, tuple[Any, str]]:
+    shown = command("recipe", "check", *arguments, "--explain", "--json")
+    assert shown.exit_code == 0, shown.output
+    return {row["key"]: (row["value"], row["origin"]) for row in json.loads(shown.stdout)["explained"]}
+
+
+def test_every_key_is_explained_by_its_line_or_as_a_default(workspace: Workspace) -> None:
+    found = explained(workspace.directory / "recipe.yaml")
+    assert found["seed"] == (7, "line 2")
+    assert found["sources[1].unit"] == ("paragraph", "line 11")
+    assert found["sources[0].unit"] == ("document", "default")
+    assert found["split.valid_fraction"] == ("0.1", "line 16")
+    assert found["pack.tail"] == ("drop", "default")
+    assert found["builds[1].format"] == ("megatron", "line 25")
+    assert found["web: chars.min"] == ("chars >= 5, or too_short", "line 13")
+
+
+def test_how_a_source_is_cleaned_is_explained_by_source_domain_and_pack(workspace: Workspace) -> None:
+    path = workspace.directory / "explained.yaml"
+    text = workspace.text.replace(WEB, WEB + "\n    clean: {redact: [email]}")
+    packs = "domains:\n  prose:\n    filters: [{pack: gopher-quality, set: {min_words: 30}}]\nfilters:"
+    path.write_text(text.replace("filters:", packs))
+    try:
+        found = explained(path)
+    finally:
+        path.unlink()
+    assert found["web: redact"] == (["email"], "sources[0].clean, line 8")
+    assert found["notes: redact"] == ([], "default")
+    assert found["notes: filters"][1] == "domains.prose, line 15"
+    assert found["notes: gopher-quality.min_words"][0].startswith("non_symbol_words >= 30")
+    assert found["notes: gopher-quality.min_words"][1] == "line 15"
+    assert found["notes: gopher-quality.max_words"][1] == "pack gopher-quality"
+    assert "web: gopher-quality.min_words" not in found
+
+
+def test_what_is_explained_is_a_line_for_each_key(workspace: Workspace) -> None:
+    shown = command("recipe", "check", workspace.directory / "recipe.yaml", "--explain")
+    lines = shown.stdout.splitlines()
+    assert any(line.split() == ["seed", "7", "line", "2"] for line in lines)
+    assert lines[-1].startswith("✓ ")
