@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
@@ -20,6 +21,7 @@ import zstandard
 from forked import MAIN, run_forked
 from mill import SHARED, digest_of, small_corpus, tokmill, write_recipe
 from mill import write_problems as write_good
+from sources.ingested import ingest
 from written import load_manifest, load_table
 
 JSONL_ONLY = {
@@ -223,6 +225,20 @@ def test_more_bad_records_than_the_ceiling_stop_the_run_with_examples(tmp_path: 
 def test_on_bad_record_fail_stops_at_the_first(tmp_path: Path) -> None:
     (tmp_path / "problems.jsonl").write_bytes(b"\n".join([*map(str.encode, GOOD), BAD_LINES["nan"]]))
     refused(recipe_over(tmp_path, on_bad_record="fail"), "problems.jsonl", "NaN is not JSON", "quarantine")
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_a_conversation_that_is_null_is_quarantined(tmp_path: Path, suffix: str) -> None:
+    said = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "Because."}]
+    records = [{"id": "a", "messages": said}, {"id": "b", "messages": None}, {"id": "c", "messages": said}]
+    path = tmp_path / f"chat.{suffix}"
+    if suffix == "parquet":
+        pq.write_table(pa.Table.from_pylist(records), path)
+    else:
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    found = ingest(tmp_path, path.name, chat={})
+    assert [row["doc_id"] for row in found.documents] == ["a", "c"]
+    assert [record.reason for record in found.bad] == ["missing_field"]
 
 
 def test_a_200_mb_line_is_quarantined_without_being_held_in_memory(tmp_path: Path) -> None:

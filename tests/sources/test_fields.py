@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 import tokmill as mill
 from mill import tokmill
 from tokmill.errors import InputError
-from written import ZstdFile, load_manifest
+from written import ZstdFile, load_manifest, load_tables
 
 Record = dict[str, Any]
 FORMATS = ("jsonl", "jsonl.gz", "jsonl.zst", "parquet")
@@ -111,6 +111,29 @@ def test_a_filter_on_a_field_that_comes_late_is_on_from_the_first_record(tmp_pat
     manifest = load_manifest(tmp_path / "out/ingest/some")
     assert manifest.counts["dropped"] == {"other_language": 151}
     assert manifest.facts["presence"] == {"records": 152, "where.language": 2}
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+def test_a_record_that_a_filter_left_out_is_found_where_the_ledger_says(tmp_path: Path, suffix: str) -> None:
+    records = [{"text": f"ü {n}", "id": str(n), "kind": "ab"[n % 2], "size": str(n % 3)} for n in range(9)]
+    path = (
+        write_records(tmp_path / f"data/a.{suffix}", records) if suffix != "csv" else tmp_path / "data/a.csv"
+    )
+    if suffix == "csv":
+        path.parent.mkdir()
+        rows = [",".join(record.values()) for record in records]
+        path.write_text("\n".join(["text,id,kind,size", *rows, ""]), encoding="utf-8")
+    milled(tmp_path, {"where": {"kind": "a", "size": "0"}, "fields": {"id": "id"}})
+    directory = tmp_path / "out/ingest/some"
+    ledger = [row for table in load_tables(directory, "ledger") for row in table.to_pylist()]
+    others = [record["id"] for record in records if (record["kind"], record["size"]) != ("a", "0")]
+    assert sorted(row["doc_id"] for row in ledger) == others
+    for row in ledger:
+        if suffix == "parquet":
+            assert records[row["offset"]]["id"] == row["doc_id"]
+        else:
+            line = path.read_bytes()[row["offset"] :].split(b"\n")[0].decode()
+            assert (json.loads(line)["id"] if suffix == "jsonl" else line.split(",")[1]) == row["doc_id"]
 
 
 # -- the twin --------------------------------------------------------------------------------------

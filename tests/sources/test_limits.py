@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,9 @@ import pytest
 
 import tokmill as mill
 from mill import tokmill, write_problems, write_recipe
+from tokmill.errors import InputError
 from tokmill.stages.sampling import shuffle_buffer
-from written import load_lines, load_manifest, load_table
+from written import load_lines, load_manifest, load_table, load_tables
 
 SOURCE = {
     "name": "problems",
@@ -178,6 +181,96 @@ def test_a_fallback_is_read_only_as_far_as_the_first_source_fell_short(
     second = {**unweighted, "name": "second", "files": "b/*.jsonl"}
     found = ingested(tmp_path, first, second)
     assert (len(found["first"]), len(found["second"])) == (min(limit, 500), expected)
+
+
+# ids of six records, with four lines that are none: one behind the first, three behind the last
+MIXED = ["a0", None, "b1", "a2", "b3", "a4", "a5", None, None, None]
+
+
+def write_mixed(path: Path) -> Path:
+    lines = [json.dumps({"id": id, "kind": id[0], "text": "x" * 10}) if id else "{broken" for id in MIXED]
+    data = "".join(f"{line}\n" for line in lines).encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def recounted(directory: Path, **source: Any) -> tuple[list[str], Counter[str], dict[str, Any]]:
+    """Ids of what is kept, verdicts by reason, and what the manifest says of both."""
+    recipe = {"name": "one", "sources": [{"name": "s", "max_bad_fraction": 1, **source}]}
+    step = mill.run(recipe, directory / "out", workers=1, until="ingest/s").out / "ingest/s"
+    ledger = [row for table in load_tables(step, "ledger") for row in table.to_pylist()]
+    kept = [id for table in load_tables(step, "documents") for id in table.column("doc_id").to_pylist()]
+    return kept, Counter(row["reason"] for row in ledger), load_manifest(step).counts
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+@pytest.mark.parametrize(
+    ("given", "kept", "left_out"),
+    [
+        ({"limit": {"docs": 1}}, ["a0"], {}),
+        ({"limit": {"docs": 2}}, ["a0", "b1"], {"invalid_json": 1}),
+        ({"limit": {"chars": 25}}, ["a0", "b1"], {"invalid_json": 1}),
+        ({"limit": {"docs": 6}}, ["a0", "b1", "a2", "b3", "a4", "a5"], {"invalid_json": 1}),
+        ({"limit": {"docs": 7}}, ["a0", "b1", "a2", "b3", "a4", "a5"], {"invalid_json": 4}),
+        ({"limit": {"docs": 2}, "where": {"kind": "a"}}, ["a0", "a2"], {"invalid_json": 1, "other_kind": 1}),
+        (
+            {"limit": {"chars": 25}, "where": {"kind": "a"}},
+            ["a0", "a2"],
+            {"invalid_json": 1, "other_kind": 2},
+        ),
+        ({"sample": {"method": "head", "k": 1}}, ["a0"], {}),
+    ],
+)
+def test_what_lies_behind_the_end_of_a_limit_is_not_counted(
+    tmp_path: Path, name: str, given: dict[str, Any], kept: list[str], left_out: dict[str, int]
+) -> None:
+    found, reasons, counts = recounted(tmp_path, files=str(write_mixed(tmp_path / name)), **given)
+    assert (found, reasons) == (kept, left_out)
+    assert counts["in"] == len(kept) + sum(left_out.values())
+    assert {**counts["quarantined"], **counts["dropped"]} == left_out
+
+
+def test_a_bad_record_behind_the_end_of_a_limit_stops_no_run(tmp_path: Path) -> None:
+    files = str(write_mixed(tmp_path / "a.jsonl"))
+    for policy in ({"on_bad_record": "fail"}, {"max_bad_fraction": 0}):
+        found, _, counts = recounted(tmp_path, files=files, limit={"docs": 1}, **policy)
+        assert (found, counts["in"]) == (["a0"], 1)
+    with pytest.raises(InputError, match="invalid_json"):
+        recounted(tmp_path, files=files, limit={"docs": 2}, on_bad_record="fail")
+
+
+def test_a_hash_sample_counts_what_it_left_before_the_end_of_a_limit(tmp_path: Path) -> None:
+    ids = [str(number) for number in range(400)]
+    file = tmp_path / "a.jsonl"
+    file.write_text("".join(json.dumps({"id": id, "text": "x"}) + "\n" for id in ids))
+    sample = {"method": "hash", "fraction": "0.25"}
+    sampled, _, _ = recounted(tmp_path, files=str(file), sample=sample)
+    found, _, counts = recounted(tmp_path, files=str(file), sample=sample, limit={"docs": 20})
+    assert found == sampled[:20]
+    assert counts["in"] == ids.index(found[-1]) + 1
+    assert counts["dropped"] == {"not_sampled": counts["in"] - 20}
+
+
+def test_mails_behind_the_end_of_a_limit_are_not_counted(tmp_path: Path) -> None:
+    mails = ["Message-ID: <1@x>\n\nHello", "no header", "Message-ID: <2@x>\n\n", "Message-ID: <3@x>\n\nBye"]
+    text = "".join(f"From a Thu Jan  1 00:00:00 1970\n{mail}\n\n" for mail in [*mails, *mails])
+    (tmp_path / "a.mbox").write_text(text)
+    source = {"files": str(tmp_path / "a.mbox"), "mbox": {}}
+    found, reasons, counts = recounted(tmp_path, **source, limit={"docs": 2})
+    assert (found, reasons, counts["in"]) == (["1@x", "3@x"], {"bad_header": 1, "no_text": 1}, 4)
+    found, reasons, counts = recounted(tmp_path, **source, limit={"docs": 3})
+    assert (len(found), reasons, counts["in"]) == (3, {"bad_header": 1, "no_text": 1}, 5)
+
+
+def test_a_fallback_may_have_no_document_that_is_small_enough(tmp_path: Path) -> None:
+    for name, sizes in (("first", [10, 10]), ("second", [10, 3])):
+        lines = [json.dumps({"id": f"{name}-{n}", "text": "x" * n}) + "\n" for n in sizes]
+        (tmp_path / f"{name}.jsonl").write_text("".join(lines))
+    first = {"name": "first", "files": "first.jsonl", "limit": {"chars": 25}, "fallback": "second"}
+    found = ingested(tmp_path, first, {"name": "second", "files": "second.jsonl"})
+    assert found == {"first": ["first-10", "first-10"], "second": []}
+    with pytest.raises(InputError, match="its first document is larger than its `limit`"):
+        ingested(tmp_path, {**first, "fallback": None, "limit": {"chars": 9}}, out="small")
 
 
 def test_changing_the_sample_rebuilds_and_says_which_field(corpus: Path) -> None:

@@ -184,6 +184,32 @@ HUB = [
 ]
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_fields_of_a_pair_may_be_paths_and_a_list_of_licences_is_all_of_them(tmp_path, suffix):
+    records = [
+        {"en": "hello", "fr": "bonjour", "of": {"id": 7, "when": "2020", "terms": ["MIT", "CC0-1.0"]}},
+        {"en": "good day", "fr": "salut", "of": {"id": 8, "when": None, "terms": []}},
+        {"en": "so long", "fr": "adieu", "of": None},
+    ]
+    write_lines(tmp_path / "a.jsonl", *records)
+    pq.write_table(pa.Table.from_pylist(records), tmp_path / "a.parquet")
+    fields = {"id": "of.id", "license": "of.terms", "created_at": "of.when", "meta": ["of.id"]}
+    section = {"source_key": "en", "target_key": "fr"}
+    rows, bad, dropped = load(tmp_path, f"a.{suffix}", fields, **section)
+    assert (bad, dropped) == ([], [])
+    assert [row["doc_id"] for row in rows[:2]] == ["7", "8"]
+    assert [row["license_tag"] for row in rows] == ["MIT AND CC0-1.0", None, None]
+    assert [row["created_at"] for row in rows] == ["2020", None, None]
+    assert [json.loads(row["meta"]).get("of.id") for row in rows] == [7, 8, None]
+
+
+def test_a_pair_with_a_list_of_licences_is_no_bad_record(tmp_path):
+    pair = {"src_text": "hello", "tgt_text": "bonjour"}
+    write_lines(tmp_path / "a.jsonl", {**pair, "license": ["MIT", "CC0-1.0"]}, {**pair, "license": "MIT"})
+    rows, bad, _ = load(tmp_path, "a.jsonl")
+    assert ([row["license_tag"] for row in rows], bad) == (["MIT AND CC0-1.0", "MIT"], [])
+
+
 def test_members_of_an_object_are_the_same_from_lines_and_from_columns(tmp_path):
     write_lines(tmp_path / "a.jsonl", *HUB)
     pq.write_table(pa.Table.from_pylist(HUB), tmp_path / "a.parquet", row_group_size=7)

@@ -272,7 +272,8 @@ class Conversations:
 
     def _messages(self, given: Any) -> list[dict[str, Any]]:
         if not isinstance(given, list) or not given:
-            raise Unusable("bad_messages", f"{_kind(given)} where a list of messages is needed")
+            what = "an empty list" if given == [] else _kind(given)
+            raise Unusable("bad_messages", f"{what} where a list of messages is needed")
         return [self._message(number, message) for number, message in enumerate(given)]
 
     def _message(self, number: int, given: Any) -> dict[str, Any]:

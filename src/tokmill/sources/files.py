@@ -31,7 +31,7 @@ from tokmill.errors import InputError
 from tokmill.recipe.names import template_parts
 from tokmill.schema import one_piece
 from tokmill.sources.chat import ChatOptions, Conversations, Unusable
-from tokmill.sources.reading import RECORDS, Dropped, JsonLines, Reader, Reading, Taken
+from tokmill.sources.reading import RECORDS, Dropped, JsonLines, Reader, Reading, Taken, count_before
 from tokmill.storage import codecs, jsonl
 from tokmill.storage.location import AnyPath, InputFile, local_path
 from tokmill.storage.records import (
@@ -289,8 +289,10 @@ def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Tak
     file_id = name if codecs.is_plain_text(path) and fields.unit == "document" else None
     for batch in batches:
         table = batch.table.append_column("members", _members(batch.table, fields.meta))
-        wanted, dropped = _filtered(table, fields.where)
-        yield Taken(_records(wanted, fields, file_id), batch.bad, dropped, presence_of(table, fields.named))
+        wanted, offsets, dropped = _filtered(table, batch.offsets, fields.where)
+        records, presence = _records(wanted, fields, file_id), presence_of(table, fields.named)
+        before = count_before(offsets, batch.bad, dropped)
+        yield Taken(records, batch.bad, dropped, presence, before=before)
 
 
 class _Asked(NamedTuple):
@@ -349,6 +351,8 @@ def _rendered(batches: Iterator[Batch], chat: ChatOptions, reading: Reading) -> 
                 faults, texts, bad, begin, size = {}, [], [], row, 0
             text = ""
             try:
+                if said is None:  # JSON that a line may hold
+                    raise Unusable("missing_field", "its messages are null")
                 text = conversations.render(said, given)
             except Unusable as fault:
                 faults[row - begin] = (fault.reason, fault.detail)
@@ -405,16 +409,20 @@ def presence_of(table: Any, named: Mapping[str, str]) -> Json:
     return found
 
 
-def _filtered(table: Any, where: dict[str, str]) -> tuple[Any, list[Dropped]]:
-    """Rows whose fields have the asked values; the others are dropped by the first field that differs."""
+def _filtered(
+    table: Any, offsets: NDArray[np.int64], where: dict[str, str]
+) -> tuple[Any, NDArray[np.int64], list[Dropped]]:
+    """Rows whose fields have the asked values, and where they lie; the others are dropped by the first field
+    that differs."""
     dropped: list[Dropped] = []
     for key, value in where.items():
         is_wanted = pc.equal(one_piece(table.column(f"where:{key}")), value).fill_null(False)
-        others = table.filter(pc.invert(is_wanted))
-        ids = _column(others, "id").to_pylist()
-        dropped += [Dropped(-1, doc_id, f"other_{key}") for doc_id in ids]
-        table = table.filter(is_wanted)
-    return table, dropped
+        is_left = np.asarray(is_wanted)
+        ids = _column(table.filter(pc.invert(is_wanted)), "id").to_pylist()
+        places = offsets[~is_left].tolist()
+        dropped += [Dropped(at, doc_id, f"other_{key}") for at, doc_id in zip(places, ids, strict=True)]
+        table, offsets = table.filter(is_wanted), offsets[is_left]
+    return table, offsets, sorted(dropped, key=lambda record: record.offset)
 
 
 def _records(table: Any, fields: Fields, file_id: str | None) -> Any:

@@ -34,7 +34,7 @@ from tokmill.sources.files import (
     read_nested,
     without_faults,
 )
-from tokmill.sources.reading import RECORDS, Dropped, Reader, Reading, Taken
+from tokmill.sources.reading import RECORDS, Dropped, Reader, Reading, Taken, count_before
 from tokmill.storage import codecs, delimited, jsonl, records
 from tokmill.storage.blocks import Block, Oversize, read_blocks
 from tokmill.storage.location import AnyPath, InputFile
@@ -45,7 +45,7 @@ SUFFIXES = (*jsonl.JSONL, *delimited.SUFFIXES, *codecs.COLUMNS)
 _HEADER_BYTES = 64 << 10
 _LETTER_OR_DIGIT = r"[\p{L}\p{N}]"
 _SIDES = ("source", "target")
-_OPTIONAL = ("id", "license", "created_at")
+_OPTIONAL = {"id": Kind.SCALAR, "license": Kind.TERMS, "created_at": Kind.SCALAR}
 
 # Columns of well-formed pairs (the sides, what is optional, and `members`:
 # a JSON object of the keys that go along, or null), bad records, and where each pair lies.
@@ -139,7 +139,9 @@ def _judge(pairs: Pairs, options: Options) -> Taken:
     if dropped:
         keep = pa.array(~is_dropped)
         sides, table = [side.filter(keep) for side in sides], table.filter(keep)
-    return Taken(_records(sides, table, options.separator), bad, dropped, presence)
+        offsets = offsets[~is_dropped]
+    before = count_before(offsets, bad, dropped)
+    return Taken(_records(sides, table, options.separator), bad, dropped, presence, before=before)
 
 
 def _records(sides: list[Any], table: Any, separator: str) -> Any:
@@ -177,11 +179,13 @@ def _lines(data: bytes) -> Any:
 def _read_records(path: AnyPath, span: Span, options: Options, max_record_bytes: int) -> Iterator[Pairs]:
     keys = (options.source_key, options.target_key)
     columns_of_sides = (nested_wanted(f"side:{key}", key, Kind.TEXT) for key in keys)
-    wanted = list(dict.fromkeys(itertools.chain.from_iterable(columns_of_sides)))
-    for name in _OPTIONAL:
-        first, *others = getattr(options, name)
-        wanted.append(Wanted(name, first, Kind.SCALAR, False, tuple(others)))
-    wanted += [Wanted(f"meta:{key}", key, Kind.JSON, False) for key in options.meta]
+    wanted = list(itertools.chain.from_iterable(columns_of_sides))
+    asked = [(name, getattr(options, name), _OPTIONAL[name]) for name in _OPTIONAL]
+    asked += [(f"meta:{key}", [key], Kind.JSON) for key in options.meta]
+    for name, (first, *others), kind in asked:  # the only one may be a path
+        one = nested_wanted(name, first, kind, required=False)
+        wanted += [Wanted(name, first, kind, False, tuple(others))] if others else one
+    wanted = list(dict.fromkeys(wanted))
     batches = codecs.read_batches(path, wanted, unit="line", max_record_bytes=max_record_bytes, span=span)
     for table, bad, offsets in batches:
         columns: dict[str, Any] = {}
@@ -189,8 +193,11 @@ def _read_records(path: AnyPath, span: Span, options: Options, max_record_bytes:
         for name, key in zip(_SIDES, keys, strict=True):
             columns[name], missing = read_nested(table, f"side:{key}", key, Kind.TEXT)
             faults = missing | faults
-        columns |= {name: one_piece(table.column(name)).cast(pa.string()) for name in _OPTIONAL}
-        columns["members"] = carry_meta(table, options.meta)
+        for name, (first, *_), kind in asked:
+            columns[name], missing = read_nested(table, name, first, kind, required=False)
+            faults = missing | faults
+        columns |= {name: columns[name].cast(pa.string()) for name in _OPTIONAL}
+        columns["members"] = carry_meta(pa.table(columns), options.meta)
         yield without_faults(pa.table(columns), bad, offsets, faults)
 
 

@@ -262,7 +262,7 @@ def read_documents(
         read, span = reader.read_from, Span(begins, span.end)
     for taken in read(path, name, span, reading):
         documents = to_documents(taken.records, reading)
-        yield Batch(documents, taken.bad, taken.dropped, taken.presence, taken.seam)
+        yield Batch(documents, taken.bad, taken.dropped, taken.presence, taken.seam, taken.before)
 
 
 def check_presence(

@@ -42,6 +42,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.plugins import Plugin
@@ -110,6 +111,7 @@ class Taken(NamedTuple):
         {}
     )  # records, and how many of them have each field that the recipe names
     seam: Seam | None = None  # of a reader that guesses, as far as it is known
+    before: NDArray[np.int64] | None = None  # of each record how many bad and dropped ones; None: not known
 
 
 class Batch(NamedTuple):
@@ -120,6 +122,7 @@ class Batch(NamedTuple):
     dropped: list[Dropped]
     presence: Mapping[str, int] = MappingProxyType({})
     seam: Seam | None = None
+    before: NDArray[np.int64] | None = None
 
 
 class Record(NamedTuple):
@@ -148,6 +151,7 @@ def gathered(
 ) -> Iterator[Taken]:
     """The same of records of any kind."""
     records: list[T] = []
+    before: list[tuple[int, int]] = []
     bad: list[BadRecord] = []
     dropped: list[Dropped] = []
     size = 0
@@ -158,11 +162,20 @@ def gathered(
             dropped.append(item)
         else:
             records.append(item)
+            before.append((len(bad), len(dropped)))
             size += size_of(item)
         if size >= _BATCH_SIZE or len(records) + len(bad) + len(dropped) >= _BATCH_RECORDS:
-            yield Taken(table_of(records), bad, dropped)
-            records, bad, dropped, size = [], [], [], 0
-    yield Taken(table_of(records), bad, dropped)
+            yield Taken(table_of(records), bad, dropped, before=np.array(before, np.int64))
+            records, before, bad, dropped, size = [], [], [], [], 0
+    yield Taken(table_of(records), bad, dropped, before=np.array(before, np.int64))
+
+
+def count_before(
+    offsets: NDArray[np.int64], bad: list[BadRecord], dropped: list[Dropped]
+) -> NDArray[np.int64]:
+    """`before` of records that lie at `offsets`; all three are in order."""
+    places = ([record.offset for record in bad], [record.offset for record in dropped])
+    return np.stack([np.searchsorted(np.array(own, np.int64), offsets) for own in places], axis=1)
 
 
 def _record_table(records: list[Record]) -> Any:

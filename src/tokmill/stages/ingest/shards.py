@@ -354,6 +354,11 @@ class Room:
         self.is_bounded = bool(bounds)
         self.is_full = False
 
+    @property
+    def is_used_up(self) -> bool:
+        """To the last document, character or byte: no document fits any more."""
+        return 0 in self._left.values()
+
     def take(self, table: Any) -> Any:
         """The first rows that fit. A document that does not fit ends the source, whatever comes after it."""
         if not self._left:
@@ -369,7 +374,7 @@ class Room:
             fitting = min(fitting, int(np.searchsorted(np.cumsum(sizes[name]), left, side="right")))
         for name in self._left:
             self._left[name] -= int(sizes[name][:fitting].sum())
-        self.is_full = fitting < table.num_rows or 0 in self._left.values()
+        self.is_full = fitting < table.num_rows or self.is_used_up
         return table.slice(0, fitting)
 
 

@@ -125,7 +125,7 @@ def conduct(step: IngestStep, upstream: Mapping[str, Artifact]) -> Conduct:
     check_unchanged(files)
     counts = sum_counts(receipts) if receipts else no_counts()
     if receipts:
-        _check_ceiling(step, counts, receipts)
+        _check_ceiling(step, counts, receipts, is_fallback=bool(upstream))
     facts: Json = {"corpus_digest": corpus_digest(receipts)}
     if room is not None:
         is_full = any(receipt.facts.get("is_full") for receipt in receipts if not sampling.is_scan(receipt))
@@ -173,8 +173,8 @@ def _documents(
     dropped: list[Dropped],
     dropped_by_hash: list[int],
 ) -> Iterator[Any]:
-    """The documents of a chunk that a hash sample and a limit leave;
-    what is left out gathers in the lists."""
+    """The documents of a chunk that a hash sample and a limit leave; what is left out gathers in the lists.
+    What lies behind the end that a limit makes was never read, though its batch was."""
     sample = task.options.sample
     path = _open_input(task.inputs[0]) if task.inputs else Path()  # a partition of threads may be empty
     if task.options.entries is not None:
@@ -184,6 +184,17 @@ def _documents(
     for batch in _batches(task, path):
         if batch.seam is not None:
             facts["seam"] = seam_fact(batch.seam)
+        documents, rows = batch.documents, np.arange(batch.documents.num_rows)
+        if sample is not None and sample.method == "hash":
+            assert sample.fraction is not None, "a recipe has it where it samples by hash"
+            is_taken = below_fraction(documents.column("doc_id"), sample.fraction, sample.seed)
+            documents, rows = documents.filter(pa.array(is_taken)), rows[is_taken]
+        if task.options.part is not None:
+            is_drawn = _are_drawn(documents, task.options.part, facts)
+            documents, rows = documents.filter(pa.array(is_drawn)), rows[is_drawn]
+        documents = room.take(documents)
+        if room.is_full:
+            batch = _until_full(batch, rows, documents.num_rows, room)
         if batch.bad and task.options.on_bad_record == "fail":
             if batch.seam is not None and _is_guess(task):
                 facts["seam"] = seam_fact(batch.seam._replace(is_broken=True))
@@ -193,15 +204,8 @@ def _documents(
         dropped.extend(batch.dropped)
         if batch.presence:
             facts["presence"] = add_counts(facts.get("presence", {}), dict(batch.presence))
-        documents = batch.documents
-        if sample is not None and sample.method == "hash":
-            assert sample.fraction is not None, "a recipe has it where it samples by hash"
-            taken = below_fraction(documents.column("doc_id"), sample.fraction, sample.seed)
-            dropped_by_hash[0] += int((~taken).sum())
-            documents = documents.filter(pa.array(taken))
-        if task.options.part is not None:
-            documents = _drawn(documents, task.options.part, facts, dropped_by_hash)
-        yield room.take(documents)
+        dropped_by_hash[0] += batch.documents.num_rows - documents.num_rows
+        yield documents
         if room.is_full:
             facts["is_full"] = True
             if isinstance(path, Metered):
@@ -209,14 +213,24 @@ def _documents(
             return
 
 
-def _drawn(documents: Any, part: Part, facts: Json, dropped_by_hash: list[int]) -> Any:
+def _until_full(batch: Batch, rows: Any, taken: int, room: Room) -> Batch:
+    """As much of a batch as lies before the end that a limit makes: behind the last document that is taken
+    if that filled it, else before the first that does not fit. `rows`: of those that the limit was asked for.
+    Where no order is known all that is bad or left out stays."""
+    end = int(rows[taken]) if taken < len(rows) and not room.is_used_up else int(rows[taken - 1]) + 1
+    batch = batch._replace(documents=batch.documents.slice(0, end))
+    if batch.before is None:
+        return batch
+    bad, dropped = batch.before[end - room.is_used_up].tolist()
+    return batch._replace(bad=batch.bad[:bad], dropped=batch.dropped[:dropped])
+
+
+def _are_drawn(documents: Any, part: Part, facts: Json) -> Any:
     """By a hash of their own, that has nothing to do with samples and splits; `facts` learn what was read."""
     column = string_column(documents.column("text"))
     read = {"docs": documents.num_rows, "bytes": int(column.offsets[-1] - column.offsets[0])}
     facts["read"] = add_counts(facts.get("read", {}), read)
-    is_drawn = draws(documents, part.seed) < np.uint64(min(int(part.drawn * 2**64), 2**64 - 1))
-    dropped_by_hash[0] += int((~is_drawn).sum())
-    return documents.filter(pa.array(is_drawn))
+    return draws(documents, part.seed) < np.uint64(min(int(part.drawn * 2**64), 2**64 - 1))
 
 
 def _smaller(sample: SampleOptions, part: Part | None) -> SampleOptions:
@@ -437,7 +451,7 @@ def check_unchanged(files: list[InputFile]) -> None:
             )
 
 
-def _check_ceiling(step: IngestStep, counts: Json, receipts: list[Receipt]) -> None:
+def _check_ceiling(step: IngestStep, counts: Json, receipts: list[Receipt], *, is_fallback: bool) -> None:
     quarantined = sum(counts["quarantined"].values())
     if quarantined * 10**9 > counts["in"] * int(step.extra.max_bad_fraction * 10**9):
         by_reason = ", ".join(
@@ -448,6 +462,14 @@ def _check_ceiling(step: IngestStep, counts: Json, receipts: list[Receipt]) -> N
             f"the ceiling is {step.extra.max_bad_fraction:%}\n{_examples(step, receipts)}",
             where=f"source {step.options.reading.source}",
             next="repair the input, or raise `max_bad_fraction` of this source if losing them is right",
+        )
+    if not counts["in"] and any(receipt.facts.get("is_full") for receipt in receipts):
+        if is_fallback:  # for what another source left, which may be less than a document
+            return
+        raise InputError(
+            "its first document is larger than its `limit`",
+            where=f"source {step.options.reading.source}",
+            next="raise `limit` of this source",
         )
     if not counts["in"]:
         raise InputError(
