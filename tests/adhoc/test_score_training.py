@@ -148,6 +148,8 @@ def test_options_of_another_kind_are_refused(asked: dict[str, Any], why: str, tm
         ({"fasttext": "m"}, "--label: is missing"),
         ({"importance": "m", "label": "good"}, "--label: is for classifiers"),
         ({"linear": "m", "lower": True}, "are for --fasttext"),
+        ({"linear": "m", "aggregate": "max"}, "--aggregate: is of windows.*\n.*`--window-words`"),
+        ({"linear": "m", "aggregate": "mean"}, "--aggregate: is of windows"),
     ],
 )
 def test_a_model_is_applied_with_its_own_options_alone(

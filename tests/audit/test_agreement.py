@@ -10,7 +10,7 @@ import pytest
 
 import tokmill as mill
 from made_fasttext import score_of, write_model
-from mill import small_corpus
+from mill import small_corpus, tokmill
 from tokmill.errors import InputError, RecipeError
 from written import load_lines, load_table
 
@@ -86,6 +86,26 @@ def test_apply_writes_the_score_of_every_document_in_order(tmp_path: Path) -> No
     assert found.mean == pytest.approx(sum(map(score_of, texts)) / 40, abs=1e-6)
     with pytest.raises(RecipeError, match="is there already"):
         mill.score_apply([str(tmp_path / "problems.jsonl")], out=tmp_path / "scores.jsonl.zst", **asked)
+
+
+def test_what_is_made_of_windows_needs_windows(tmp_path: Path) -> None:
+    small_corpus(tmp_path, 20)
+    write_model(tmp_path / "edu.bin")
+    words = ["score", "apply", tmp_path / "problems.jsonl", "--fasttext", tmp_path / "edu.bin"]
+    words += ["--label", "good", "--text", "question", "--out", tmp_path / "scores.jsonl.zst"]
+    refused = tokmill(*words, "--aggregate", "max")
+    assert refused.returncode == 1
+    assert "--aggregate: is of windows" in refused.stderr
+    assert "--window-words" in refused.stderr
+    assert not (tmp_path / "scores.jsonl.zst").exists()
+    found = {}
+    for name, asked in (("plain", ()), ("mean", ("--aggregate", "mean")), ("max", ("--aggregate", "max"))):
+        made = tokmill(*words, "--replace", "--window-words", "10", *asked)
+        assert made.returncode == 0, made.stderr
+        found[name] = [line["score"] for line in load_lines(tmp_path / "scores.jsonl.zst")]
+    assert found["plain"] == found["mean"]
+    assert all(most >= mean for most, mean in zip(found["max"], found["mean"], strict=True))
+    assert found["max"] != found["mean"]
 
 
 def test_a_bound_on_percentiles_can_be_moved(tmp_path: Path) -> None:

@@ -180,6 +180,9 @@ def _head(milled: Milled, about: str, unit: str) -> Expected:
     read to the document at which the limit was reached."""
     lines = (milled.out.parent.parent / "web.jsonl").read_bytes().splitlines(keepends=True)
     records = milled.counted.records("web")
+    assert unit == "% of the bytes, at most"
+    read = sum(map(len, lines[:records]))
+    assert 0 < read < sum(map(len, lines)), "the figure is of the piece that reading stopped in"
     yield "scanned", 100.0
     yield "records read", records
     kept = [doc for doc in milled.counted.documents if doc.source == "web" and doc.split]
@@ -230,15 +233,16 @@ def _starved(milled: Milled, about: str, unit: str) -> Expected:
         name: sum(doc.tokens for doc in milled.counted.in_split("train") if doc.domain == name)
         for name in DOMAINS.values()
     }
-    used = sum(doc.tokens for doc in milled.counted.turns("train"))
+    name, used = "scheduled", sum(doc.tokens for doc in milled.counted.turns("train"))
     if about != "mixture":
         build = _builds_about(about)[0]
         packed = pack_again(milled, build, "train")
+        name = "of documents in rows"
         used, at_hand = (
             packed.written + packed.truncated,
             {name: tokens for name, tokens in at_hand.items() if name in (milled.builds[build] or at_hand)},
         )
-    yield from (("built", used), ("at hand", sum(at_hand.values())))
+    yield from ((name, used), ("at hand", sum(at_hand.values())))
     yield "of the tokens at hand", 100 * used / sum(at_hand.values())
     asked = milled.recipe["mixture"].get("weights")
     first = min(at_hand, key=lambda name: at_hand[name] / (float(asked[name]) if asked else 1))

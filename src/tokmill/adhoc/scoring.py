@@ -52,7 +52,7 @@ def score_apply(
     lower: bool = False,
     first_words: int | None = None,
     window_words: int | None = None,
-    aggregate: Literal["mean", "max", "min"] = "mean",
+    aggregate: Literal["mean", "max", "min"] | None = None,
     text: str | None = None,
     replace: bool = False,
     workers: int | None = None,
@@ -61,11 +61,17 @@ def score_apply(
     target = Path(out)
     if target.exists() and not replace:
         raise RecipeError("is there already", where=str(out), next="give another name, or `--replace`")
+    if aggregate is not None and window_words is None:
+        raise RecipeError(
+            "is of windows, and a text is scored as one piece",
+            where="--aggregate",
+            next="say how long a window is with `--window-words`, or leave it out",
+        )
     models = {"fasttext": fasttext, "linear": linear, "importance": importance, "perplexity": perplexity}
     preparing: Json = {"prepare": prepare, "lower": lower, "first_words": first_words}
     score: Json = {"name": _NAME, **_section(models, label, preparing)}
     if window_words is not None:
-        score["windows"] = {"words": window_words, "aggregate": aggregate}
+        score["windows"] = {"words": window_words, **({"aggregate": aggregate} if aggregate else {})}
     recipe = one_source_recipe(files_source(files, **({"text": text} if text else {})), scores=[score])
     with tempfile.TemporaryDirectory(prefix="tokmill-score-") as folder:
         with told_without_recipe():

@@ -61,7 +61,9 @@ def score_command() -> None:
 @click.option("--first-words", type=click.IntRange(1), help="Look at so many words of a text only.")
 @click.option("--window-words", type=click.IntRange(10), help="Score windows of at most so many words.")
 @click.option(
-    "--aggregate", type=click.Choice(["mean", "max", "min"]), default="mean", help="What is made of windows."
+    "--aggregate",
+    type=click.Choice(["mean", "max", "min"]),
+    help="What is made of the scores of windows. [default: mean]",
 )
 @click.option("--text", help="The field with the text. [default: text]")
 @out_option("a file of JSON lines, packed by its name", click.Path(dir_okay=False), required=True)

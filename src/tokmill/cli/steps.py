@@ -153,7 +153,7 @@ def _render_sample(made: Output) -> None:
     out.print(f"{describe_counts(made.figures['counts'])} → {escape(str(made.path))}")
     if not scanned["is_complete"]:
         out.print(
-            f"[yellow]{scanned['fraction']:.2%} of the files was read: "
+            f"[yellow]at most {scanned['fraction']:.2%} of the files was read: "
             "this is their beginning, not a random sample of them[/]"
         )
 

@@ -16,6 +16,10 @@
 tokmill writes one sequence per document, so documents are 0, 1, …, S. `.idx` is written last:
 a prefix without one does not exist.
 
+The pair says nothing of itself. Of the rest of a run a file beside it does, since loaders heed it:
+
+    meta.json       "is_in_order": true; not there where rows may be shuffled
+
 What goes with the tokens one by one, a loss mask or weights, is a pair of its own beside them:
 
     <prefix>.loss_mask.bin  <prefix>.loss_mask.idx      the same lengths, one value per token,
@@ -29,14 +33,24 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import FileEntry, file_entry
 from tokmill.errors import CorruptFile, InputError
 from tokmill.formats import Format, Tokens
-from tokmill.formats.ids import Store, cast_ids, corrupt, plain
-from tokmill.storage.disk import Written, map_array, open_commit
+from tokmill.formats.ids import (
+    META_NAME,
+    Store,
+    cast_ids,
+    corrupt,
+    described_as,
+    load_meta,
+    plain,
+    write_meta,
+)
+from tokmill.storage.disk import Written, map_array, open_commit, remove_file
 from tokmill.storage.on_demand import at_hand
 
 MAGIC = b"MMIDIDX\0\0"
@@ -246,6 +260,10 @@ def _blocks(count: int) -> Iterable[slice]:
     return (slice(start, min(start + _BLOCK, count)) for start in range(0, count, _BLOCK))
 
 
+class _Facts(msgspec.Struct):
+    is_in_order: bool = False
+
+
 class MegatronStore(Store):
     """One pair of files: opening reads 34 bytes of them."""
 
@@ -254,6 +272,9 @@ class MegatronStore(Store):
     def __init__(self, directory: Path) -> None:
         self._file = MegatronFile(directory / _PREFIX)
         self.meta: dict[str, Any] = {}
+        if described_as(self.format)(directory):
+            _, facts = load_meta(directory, self.format, "a split in order", _Facts)
+            self.meta["is_in_order"] = facts.is_in_order
         self.size = len(self._file)
         self.dtype = str(np.dtype(self._file.dtype.name))
         self._bin, self._idx = _paths(directory / _PREFIX)
@@ -289,7 +310,12 @@ class MegatronStore(Store):
 def _write(directory: Path, tokens: Tokens) -> list[FileEntry]:
     written = write_megatron(directory / _PREFIX, tokens.read_ids(), tokens.lengths(), dtype=tokens.dtype)
     tables = zip(("tokens", "sequences"), written.items(), strict=True)
-    return [file_entry(name, table, one, rows=tokens.rows) for table, (name, one) in tables]
+    entries = [file_entry(name, table, one, rows=tokens.rows) for table, (name, one) in tables]
+    if not tokens.describe().get("is_in_order"):
+        remove_file(directory / META_NAME)  # of an earlier build
+        return entries
+    meta = write_meta(directory / META_NAME, {"format": "megatron", "is_in_order": True})
+    return [*entries, file_entry(META_NAME, "meta", meta, rows=1)]
 
 
 def _open_store(directory: Path, split: str | None) -> MegatronStore:

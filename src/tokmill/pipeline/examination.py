@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tokmill.artifacts.history import load_continues
 from tokmill.artifacts.step import open_artifact
 from tokmill.clean.license_policy import make_policy
 from tokmill.clean.rules import compile_filters
@@ -118,7 +119,7 @@ def examine(
         found.holds(("dedup", "reference"), open_references, recipe.dedup, base, out)
         _tokens(found, recipe, base, out, opening)
         _conversations(recipe, base, out)
-        _mixture(found, recipe, sizes)
+        _mixture(found, recipe, sizes, out)
         if found.holds(("--out",), _check_writable, out) and shares_disk:
             found.holds(("--out",), _check_disk, recipe, out, sizes)
         if not shares_disk:
@@ -374,7 +375,7 @@ def _opened(
 # --- mixture, budget ---
 
 
-def _mixture(found: _Found, recipe: Recipe, sizes: _Sizes) -> None:
+def _mixture(found: _Found, recipe: Recipe, sizes: _Sizes, out: Path) -> None:
     mixture = recipe.mixture
     if mixture is None or _renames_sources(found.written):
         return
@@ -401,7 +402,7 @@ def _mixture(found: _Found, recipe: Recipe, sizes: _Sizes) -> None:
         of_stage = mixture.of_stage(one, one.length or recipe.pack.length)
         found.holds(place, resolved_weights, recipe, of_stage)
     if all(names_hold) and found.holds(("mixture",), resolved_weights, recipe, mixture):
-        _budget(found, recipe, sizes)
+        _budget(found, recipe, sizes, _tokens_before(out))
 
 
 def _renames_sources(written: Written) -> bool:
@@ -414,17 +415,27 @@ def _renames_sources(written: Written) -> bool:
     )
 
 
-def _budget(found: _Found, recipe: Recipe, sizes: _Sizes) -> None:
+def _tokens_before(out: Path) -> int:
+    """That were trained on when the run began, and that a target counts; of one that begins at the beginning,
+    none. A table that cannot be read is told by what reads it."""
+    with contextlib.suppress(TokmillError):
+        continues = load_continues(out)
+        return continues.tokens if continues is not None else 0
+    return 0
+
+
+def _budget(found: _Found, recipe: Recipe, sizes: _Sizes, before: int) -> None:
     """A token has a byte of text or more: more tokens than bytes are nowhere,
-    and that is known before any is read."""
+    and that is known before any is read. `before`: tokens of a target that are not asked of the files."""
     mixture = recipe.mixture
     assert mixture is not None, "asked by whoever has one"
     unit, amount = mixture.target or ("documents", 0)
     amount *= {"tokens": 1, "blocks": recipe.pack.length, "megabytes": 10**6}.get(unit, 0)
+    amount = max(amount - before, 0) if unit != "megabytes" else amount
     epochs = mixture.max_epochs if mixture.exhausted == "repeat" else 1
     times = max(mixture.repeat.percentiles.values()) if mixture.repeat is not None else 1
     if not amount or mixture.exhausted == "renormalize":
-        return  # nothing is too much for it: it takes what there is
+        return  # nothing is too much for it: it takes what there is; or nothing is left
     shares = {source.domain: mixture.weights.get(source.domain, Decimal(0)) for source in recipe.sources}
     total = sum(shares.values(), Decimal(0))
     # without weights, all of them together

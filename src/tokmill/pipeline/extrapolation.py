@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -36,6 +36,7 @@ from tokmill.pipeline.miniature import (
     choose_share,
     learning_steps,
     only_read,
+    passes_of,
     steps_in_miniature,
     without_score,
 )
@@ -94,10 +95,32 @@ def estimate_run(
         whole = _Measured(whole.artifacts, cpu, {step.name: disk[step.name] for step in steps})
         view = DrawnRun(recipe, miniature, whole.artifacts)
         found = _extrapolate(view, cold, warm, whole, loaded, begun)
-    for note in learning.notes:
+    notes = [*learning.notes, *_nearly_used_up(view)]
+    for note in notes:
         progress.say(MARK + note)
     asked = fingerprint_of(whole_recipe.model_dump(mode="json"))
-    return msgspec.structs.replace(found, recipe=asked, notes=learning.notes)
+    return msgspec.structs.replace(found, recipe=asked, notes=notes)
+
+
+def _nearly_used_up(view: DrawnRun) -> Iterator[str]:
+    """Sources of which the share has less than is asked for: all there are may have it, or not."""
+    mixture = view.recipe.mixture
+    if mixture is None or mixture.exhausted == "renormalize" or mixture.repeat is not None:
+        return
+    most: dict[str, tuple[float, str]] = {}
+    for step, artifact in view.artifacts.items():
+        if artifact.manifest.kind == "mixture" and view.splits:
+            told = artifact.manifest.facts["splits"].get(view.splits[0], {}).get("sources", {})
+            for name, source in told.items():
+                passes = source.get("passes", source["epochs"])  # through all stages so far
+                most[name] = max(most.get(name, (0.0, "")), (passes, step))
+    allowed = passes_of(mixture)
+    for name, (passes, step) in most.items():
+        if passes > allowed:
+            yield (
+                f"{step}: of {name}, {passes:.2f} times what it has among {view.share:.1%} of the documents "
+                f"is asked for, and {allowed} is allowed: of all it may have enough, or the run stops"
+            )
 
 
 # --- the runs in miniature ---

@@ -128,6 +128,8 @@ def stage_mistakes(given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
     if len(staged) < len(names) * len(stages):
         yield ("builds",), "names of builds and `stages` run together: two would be called alike"
     for index, build in enumerate(builds if isinstance(builds, list) else []):
+        if names[index] == "manifest":
+            yield ("builds", index, "name"), "is the name of a file of its own in `curriculum`; take another"
         for place, why in _build_mistakes(build, whole):
             yield ("builds", index, *place), why
 

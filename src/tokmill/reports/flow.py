@@ -275,18 +275,22 @@ def _build_of_flow(found: Found) -> tuple[str | None, Artifact | None]:
 def _link_mixture(
     flow: Flow, found: Found, build: Artifact | None, sides: list[str], column: int
 ) -> dict[str, tuple[str, int]]:
-    """The node from which each split goes on, and its documents."""
+    """The node from which each split goes on, and its documents. What the stage of a build leaves out,
+    others may have."""
     mixture = mixture_of(found.artifacts, build)
+    stage = ((mixture.manifest.config.get("stage") or {}) if mixture is not None else {}).get("name")
+    within, by = ("mixed", "") if stage is None else (f"stage {stage}", f", in {stage}")
     labels: Json = found.artifacts["split"].manifest.counts
     last = {side: (f"split {side}", int(labels[side])) for side in sides}
     for task in mixture.manifest.tasks if mixture is not None else ():
         side, counts = task["key"], task["counts"]
         if side in last:
-            mixed = flow.node(f"mixed {side}", f"{side}, mixed", column, "stage")
+            mixed = flow.node(f"mixed {side}", f"{side}, {within}", column, "stage")
             flow.link(f"split {side}", mixed, counts["kept"])
             last[side] = mixed, counts["kept"]
             for reason, docs in counts["dropped"].items():
-                flow.link(f"split {side}", flow.node(f"drop mixture {reason}", reason, column, "drop"), docs)
+                node = flow.node(f"drop mixture {reason}", f"{reason}{by}", column, "drop")
+                flow.link(f"split {side}", node, docs)
     return last
 
 

@@ -139,14 +139,14 @@ def starved_build(evidence: Evidence) -> Found:
         mixture = evidence.artifact("mixture").manifest
         limit = limit_of_mixture(mixture.options(MixtureOptions), mixture.facts["splits"].get(TRAIN))
         if limit is not None and limit.is_starved:
-            yield _starved("mixture", limit, "mixture/manifest.json")
+            yield _starved("mixture", limit, "mixture/manifest.json", "scheduled")
     elif evidence.has("tokens"):
         raise NotMeasured(STAGED if evidence.has_stages else NO_MIXTURE)
     if evidence.subject.found is None:
         raise NotMeasured("a published build does not say what it was made from")
     for builds, limit in together(evidence.builds(), lambda build: _balance_limit(evidence, build)):
         if limit.is_starved:
-            yield _starved(named(builds), limit, manifest_of(builds[0]))
+            yield _starved(named(builds), limit, manifest_of(builds[0]), "of documents in rows")
 
 
 def _balance_limit(evidence: Evidence, build: Build) -> Limit | None:
@@ -159,18 +159,19 @@ def _balance_limit(evidence: Evidence, build: Build) -> Limit | None:
     )
 
 
-def _starved(about: str, limit: Limit, read_from: str) -> Finding:
+def _starved(about: str, limit: Limit, read_from: str, used: str) -> Finding:
+    """`used`: what the tokens are. A mixture gives turns; what of them stands in rows, builds tell."""
     return Finding(
         "high",
         about,
         str(limit),
         (
-            Measure("built", limit.used, "tokens", read_from),
+            Measure(used, limit.used, "tokens", read_from),
             Measure("at hand", limit.at_hand, "tokens", read_from),
             Measure("of the tokens at hand", percent(limit.used, limit.at_hand), "%", read_from),
             Measure(f"{limit.name} has", limit.has, "tokens", read_from),
         ),
-        Measure("built of the training tokens at hand", float(100 * MIN_USED), "%", "without a target"),
+        Measure(f"{used}, of the training tokens at hand", float(100 * MIN_USED), "%", "without a target"),
         "less than",
     )
 

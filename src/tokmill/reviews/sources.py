@@ -142,7 +142,7 @@ def head_sampling(evidence: Evidence) -> Found:
         read_from = f"ingest/{name}/manifest.json"
         fraction = float(scanned["fraction"])
         figures = [
-            Measure("scanned", 100 * fraction, "% of the bytes", read_from),
+            Measure("scanned", 100 * fraction, "% of the bytes, at most", read_from),
             Measure("records read", scanned["records"], "records", read_from),
         ]
         told = f"reading stopped early, after {share(fraction, 1)} of its bytes at most, in their order"
@@ -417,7 +417,7 @@ def source_choice(evidence: Evidence, found: Answering) -> None:
             )
         scanned = artifact.manifest.facts.get("scanned", {})
         if not scanned.get("is_complete", True):
-            told += f", {share(scanned['fraction'], 1)} of the source read"
+            told += f", at most {share(scanned['fraction'], 1)} of the source read"
         figures["licenses"] = licenses.get(name, {})
         found.say(f"{told}.{_spelled_licenses(figures['licenses'])}")
         found.figures[name] = figures

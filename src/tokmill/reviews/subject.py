@@ -23,7 +23,7 @@ import yaml
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import MANIFEST, Json, add_counts
-from tokmill.artifacts.step import Artifact, mixture_of, open_artifact, tally
+from tokmill.artifacts.step import Artifact, mixtures_of, open_artifact, tally
 from tokmill.audit.opened import Found, find_artifacts
 from tokmill.audit.places import BuiltSplit, load_scheduled
 from tokmill.errors import InputError, RecipeError, TokmillError
@@ -302,9 +302,17 @@ def _ratio(parts: NDArray[Any], wholes: NDArray[Any]) -> tuple[float, float]:
 
 def load_turns(artifacts: Mapping[str, Artifact], built: BuiltSplit | None = None) -> Turns:
     """As the build has them, in the order of its turns: what no row holds is not there, and of a document
-    that was cut the part that is. Without a build, whole documents in the order of the mixture, or of the
-    corpus."""
-    built = built or load_scheduled(artifacts, mixture_of(artifacts), TRAIN)
+    that was cut the part that is. Without a build, whole documents in the order of the mixture, of its stages
+    one after the other, or of the corpus."""
+    if built is not None:
+        return _turns_of(built)
+    mixtures: list[Artifact | None] = [*mixtures_of(artifacts)] or [None]
+    parts = [_turns_of(load_scheduled(artifacts, mixture, TRAIN)) for mixture in mixtures]
+    columns = zip(*(part[1:] for part in parts), strict=True)
+    return Turns(parts[0].shards, *(np.concatenate(column) for column in columns))
+
+
+def _turns_of(built: BuiltSplit) -> Turns:
     is_in = built.written > 0
     written, position = built.written[is_in], built.position[is_in]
     whole, sizes = (built.turns.column(name)[is_in] for name in ("tokens", "text_bytes"))

@@ -71,7 +71,8 @@ def conduct(step: Step[CurriculumOptions], upstream: Mapping[str, Artifact]) -> 
         for name, stages in options.builds.items()
     ]
     receipts = yield tasks
-    facts: Json = {receipt.key: receipt.facts for receipt in receipts}
+    # by themselves: a build may be called as anything is that a manifest says besides
+    facts: Json = {"builds": {receipt.key: receipt.facts for receipt in receipts}}
     # the stages are those of every build
     warnings = list(_warnings(receipts[0].facts)) if receipts else []
     if warnings:
