@@ -45,7 +45,8 @@ def _tensor(array: Any) -> Any:
 
 
 class Rows(MapDataset):  # type: ignore[misc]
-    """`rows[i]` is {"ids": tensor, "length"}: one example, without padding."""
+    """`rows[i]` is {"ids": tensor, "length"}: one example, without padding; of conversations with
+    "loss_mask", True where an id is learned."""
 
     def __init__(self, dataset: Dataset, dtype: Any = torch.int64) -> None:
         self.dataset, self.dtype = dataset, dtype
@@ -57,7 +58,10 @@ class Rows(MapDataset):  # type: ignore[misc]
         example = self.dataset[row]
         # int32 on the way: torch knows no uint16 to speak of
         ids = torch.from_numpy(example["ids"].astype(np.int32)).to(self.dtype)
-        return {"ids": ids, "length": example["length"]}
+        found = {"ids": ids, "length": example["length"]}
+        if "loss_mask" in example:
+            found["loss_mask"] = torch.from_numpy(example["loss_mask"] == 1)
+        return found
 
     def __getitems__(self, rows: Sequence[int]) -> list[dict[str, Any]]:
         return [self[row] for row in rows]

@@ -190,6 +190,19 @@ def test_tensors_have_the_mask(made: Path) -> None:
         assert tensors["loss_mask"].numpy().tolist() == batch["loss_mask"].tolist()
 
 
+def test_rows_for_a_collate_function_of_your_own_have_the_mask(made: Path) -> None:
+    pytest.importorskip("torch")
+    from tokmill.loader.torch import Rows
+
+    rows = Rows(open_dataset(made / "out" / "build" / "pad"))
+    _, masks = rows_of(made / "out" / "build" / "pad" / "train")
+    assert len(rows) == len(masks)
+    for at, mask in enumerate(masks):
+        learned = [bool(one) for one in mask[: rows[at]["length"]]]
+        assert rows[at]["loss_mask"].tolist() == learned
+    assert any(mask.any() for mask in masks)
+
+
 @pytest.mark.usefixtures("forked_workers")
 def test_other_workers_give_the_same_bytes(made: Path, tmp_path: Path) -> None:
     path = made / "recipe.yaml"
