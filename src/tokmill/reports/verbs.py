@@ -19,6 +19,7 @@ from tokmill.artifacts.manifest import MANIFEST, Json, add_counts
 from tokmill.artifacts.progress import load_journal
 from tokmill.artifacts.step import open_artifact
 from tokmill.errors import RecipeError, StorageError, TokmillError, plural
+from tokmill.reports.builds import describe_build
 from tokmill.reports.cards import write_cards
 from tokmill.reports.charts import (
     Section,
@@ -32,7 +33,6 @@ from tokmill.reports.charts import (
     spoken,
     table,
 )
-from tokmill.reports.facts import describe_build
 from tokmill.reports.page import Report, frame, write_report
 from tokmill.reports.page import report as report_run
 
