@@ -3,6 +3,7 @@ and a proxy that misbehaves as it is told.
 
 client ──> Proxy ──> moto
              │  before(request)  ─ None: pass on · a number: answer with that status · "reset": hang up
+             │                     a number and a code: answer so, as S3 does
              │                     "lose": pass on, then hang up without the answer
              └  pretend: conditions are taken out of every request   edit(request, body): lies about an answer
 """
@@ -139,7 +140,7 @@ class Proxy:
         self.upstream = upstream.removeprefix("http://")
         self.seen: list[Request] = []
         self.pretend = False
-        self.before: Callable[[Request], int | str | None] = lambda request: None
+        self.before: Callable[[Request], int | str | tuple[int, str] | None] = lambda request: None
         self.edit: Callable[[Request, bytes], bytes] = lambda request, body: body
         self.endpoint = ""
         self._at_work, self._changed = 0, threading.Condition()
@@ -182,6 +183,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return self._hang_up()
         if isinstance(action, int):
             return self._answer(action, {}, b"")
+        if isinstance(action, tuple):
+            status, code = action
+            told = f"<Error><Code>{code}</Code><Message>{SECRET}</Message></Error>"
+            return self._answer(status, {}, b"" if request.method == "HEAD" else told.encode())
         status, answered, body = self._pass_on(request)
         if action == "lose":
             return self._hang_up()

@@ -103,6 +103,29 @@ def test_a_transform_gives_back_strings_changed_in_a_loop_in_place_or_by_arrow(
     assert texts(out) == {doc_id: text.replace("Corn! ", "") for doc_id, text in TEXTS.items()}
 
 
+def test_two_transforms_whose_functions_share_a_name_are_counted_together(tmp_path: Path) -> None:
+    files = {
+        "loud.py": "def fix(columns):\n    return [text.replace('Corn! ', '') for text in columns['text']]\n",
+        "odd.py": (
+            "def fix(columns):\n"
+            "    return ['' if 'Día 9' in t else t.replace('Día 1', 'Day 1') for t in columns['text']]\n"
+        ),
+        "even.py": "def fix(columns):\n    return ['' if 'Día 8' in t else t for t in columns['text']]\n",
+    }
+    recipe = write(tmp_path, files, filters=[], transforms=[f"{name}:fix" for name in files])
+    out = tokmill.run(recipe, workers=1, until="clean").out
+    counts = json.loads((out / "clean/mill/manifest.json").read_bytes())["counts"]
+    kept = {
+        doc_id
+        for doc_id, text in TEXTS.items()
+        if ("Corn! " in text or "Día 1" in text) and doc_id not in ("d8", "d9")
+    }
+    assert counts["edited"] == {"fix": len(kept)}
+    assert counts["emptied"] == {"fix": 2}
+    rows = [row for path in (out / "clean/mill").glob("ledger-*") for row in pq.read_table(path).to_pylist()]
+    assert {row["doc_id"] for row in rows if row["verdict"] == "edit"} == kept
+
+
 def test_every_column_has_the_type_that_the_page_says(tmp_path: Path) -> None:
     page = (Path(__file__).parents[1] / "docs/how-to/hooks.md").read_text()
     documented = dict(re.findall(r"^\| `(\w+)` \| (str(?: or None)?) \|", page, re.M))

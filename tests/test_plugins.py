@@ -420,6 +420,18 @@ def test_a_writer_is_held_to_what_it_says(change: str, what: str, tmp_path: Path
     assert caught.value.where == f"{tmp_path / 'hooks.py'}:LINES"
 
 
+@pytest.mark.parametrize(("target", "rows"), [({"blocks": 12}, 12), ({"tokens": 500}, None)])
+def test_a_mixture_of_padded_rows_knows_a_format_beside_the_recipe(
+    target: dict[str, int], rows: int | None, tmp_path: Path
+) -> None:
+    builds = [{"name": "theirs", "format": HOOKS["formats"]}]
+    pack = {"layout": "pad", "length": 32}
+    path = write_corpus(tmp_path, builds=builds, pack=pack, mixture={**target, "held_out": "whole"})
+    out = tokmill.run(path, workers=1).out
+    *lines, _ = (out / "build" / "theirs" / "train" / "ids.txt").read_text().splitlines()
+    assert len(lines) == rows if rows is not None else lines
+
+
 @pytest.mark.parametrize(
     ("names", "sections", "what", "next"),
     [

@@ -35,12 +35,12 @@ def called(directory: Path, code: str) -> list[float]:
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [
-        ("[len(t) for t in columns['text']]", [3, 9, 1, 4]),
-        ("pc.utf8_length(columns['text'])", [3, 9, 1, 4]),
+        ("[len(t) for t in columns['text']]", [3.0, 9.0, 1.0, 4.0]),
+        ("pc.utf8_length(columns['text'])", [3.0, 9.0, 1.0, 4.0]),
         ("np.array([0.5, 1, 2, 3], np.float32)", [0.5, 1.0, 2.0, 3.0]),
-        ("[True, False, True, False]", [1, 0, 1, 0]),
+        ("[True, False, True, False]", [1.0, 0.0, 1.0, 0.0]),
         ("np.array([0, 1, 2, 2**64 - 1], np.uint64)", [0.0, 1.0, 2.0, 2.0**64]),
-        ("np.array([0, 1, 2, 255], np.uint8)", [0, 1, 2, 255]),
+        ("np.array([0, 1, 2, 255], np.uint8)", [0.0, 1.0, 2.0, 255.0]),
     ],
 )
 def test_any_column_of_numbers_is_taken(tmp_path: Path, expression: str, expected: list[float]) -> None:

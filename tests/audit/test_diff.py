@@ -150,6 +150,19 @@ def built_by_source(run: Path, build: str) -> Counter[str]:
     return found
 
 
+def test_another_token_that_begins_documents_is_another_tokenizer(tmp_path: Path) -> None:
+    """Of the same file."""
+    train = {"model": "byte_bpe", "vocab_size": 300, "control_symbols": ["<|b|>", "<|c|>"]}
+    eos, runs = "<|endoftext|>", {}
+    for name, bos in (("none", {}), ("b", {"bos": "<|b|>"}), ("c", {"bos": "<|c|>"})):
+        runs[name] = make(tmp_path / name, base(), tokenizer={"train": train, "eos": eos, **bos})
+    assert len({(run / "tokenizer/tokenizer.json").read_bytes() for run in runs.values()}) == 1
+    for names in (("none", "b"), ("b", "c"), ("c", "none")):
+        found = mill.diff(*(runs[name] for name in names), fail_on=["tokenizer"])
+        assert ["bos_id" in line for line in found.tokenizer] == [True]
+        assert found.failed == ("tokenizer",)
+
+
 def test_shares_of_a_build_are_of_the_tokens_in_its_rows(tmp_path: Path) -> None:
     """A mixture changes what is built, and nothing of what there is to build from."""
     weights = [{"web": "0.5", "books": "0.5"}, {"web": "0.9", "books": "0.1"}]

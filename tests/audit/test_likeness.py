@@ -124,6 +124,21 @@ def test_a_run_that_only_reports_can_be_asked_what_any_threshold_above_would_dro
     assert kept_in(out) - leaving == kept_in(second)
 
 
+def test_at_a_threshold_of_one_all_that_are_not_equal_would_stay(tmp_path: Path) -> None:
+    words = [word for word in prose(1, 120).split() if word.isalpha()]
+    texts = [" ".join(words), *(" ".join([*words[:at], "another", *words[at + 1 :]]) for at in range(20))]
+    (tmp_path / "data").mkdir()
+    write_documents(
+        tmp_path / "data/all.jsonl", [{"id": f"d{n}", "text": text} for n, text in enumerate(texts)]
+    )
+    dedup = {"near": {"threshold": 0.9}}
+    none = dict.fromkeys(("filters", "normalize", "split", "tokenizer", "builds", "pack"))
+    source = {"name": "all", "files": "all.jsonl"}
+    recipe = write_recipe(tmp_path / "data", sources=[source], dedup=dedup, **none)
+    found = mill.whatif(mill.run(recipe, workers=1).out, {"dedup.near.threshold": 1.0})
+    assert (found.kept_now, found.kept_then) == (1, 21)
+
+
 def test_clusters_that_are_read_in_parts_stay_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = mill.run(write(tmp_path, 0.6), workers=1).out
     whole = mill.whatif(out, {"dedup.near.threshold": 0.85})

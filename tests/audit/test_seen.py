@@ -116,16 +116,20 @@ def test_counts_are_those_of_a_replay(run: Path, data: st.DataObject) -> None:
     batch_size, world_size = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 8))
     seed, shuffle = data.draw(st.integers(0, 3)), data.draw(st.sampled_from(["epoch", "none"]))
     drop_last = data.draw(st.booleans())
+    bucketing = data.draw(st.sampled_from([None, (8, 4)]))
     dataset = open_dataset(run / "build" / str(name), "train")
     if drop_last and batch_size * world_size > len(dataset):
         drop_last = False
-    batches = Batches(dataset, batch_size, seed, shuffle=shuffle, world_size=world_size, drop_last=drop_last)
+    batches = Batches(
+        dataset, batch_size, seed, shuffle=shuffle, world_size=world_size, drop_last=drop_last,
+        bucketing=bucketing and Bucketing(*bucketing),
+    )  # fmt: skip
     steps = data.draw(st.integers(0, 3 * len(batches)))
     walked = replayed(batches, steps)
     index = documents_of_rows(run / "build" / str(name), len(dataset))
     found = mill.seen(
         run / "build" / str(name), step=steps, batch_size=batch_size, world_size=world_size, seed=seed,
-        shuffle=shuffle, drop_last=drop_last, split="train",
+        shuffle=shuffle, drop_last=drop_last, split="train", bucketing=bucketing,
     )  # fmt: skip
     is_repeated = any(count > 1 for count in turns_of(index).values())
     told = Told([sample for step in walked for sample in step], [index])
@@ -244,6 +248,23 @@ def test_the_command_prints_the_same_figures(run: Path, tmp_path: Path) -> None:
     told = json.loads(found.stdout)
     assert told["total"]["seen"] == 20 * 48
     assert told["total"]["tokens"] == len(open_dataset(build, "train")) * 48  # of train, which was not named
-    shown = CliRunner().invoke(main, ["seen", str(build), "--step", "5", "--batch-size", "4", "--seed", "2"])
+    steps = ["--step", "5", "--batch-size", "4", "--seed", "2"]
+    shown = CliRunner().invoke(main, ["seen", str(build), *steps])
     assert shown.exit_code == 0
     assert f"{20 * 48:,}" in shown.output
+
+
+def test_the_command_is_told_of_the_buckets_of_a_loader(run: Path) -> None:
+    build = run / "build" / "mega"
+    batches = Batches(open_dataset(build, "train"), 3, 2, bucketing=Bucketing(20, 5))
+    batches.took(0, 12)
+    steps = ["--step", "4", "--batch-size", "3", "--seed", "2", "--split", "train", "--json"]
+    told = [
+        json.loads(CliRunner().invoke(main, ["seen", str(build), *steps, *buckets]).stdout)["groups"]
+        for buckets in ([], ["--bucketing", "20", "5"])
+    ]
+    index = documents_of_rows(build, len(batches.datasets[0]))
+    rows = [batches.sample(0, number) for number in range(12)]
+    expected = Told(rows, [index]).seen
+    assert all(group["seen"] == expected[group["name"]] for group in told[1])
+    assert told[0] != told[1]

@@ -254,6 +254,69 @@ def test_documents_that_share_one_id_are_told_with_the_id_and_the_key(tmp_path: 
     assert (finding["severity"], finding["says"]) == ("high", what)
 
 
+@pytest.mark.parametrize(
+    "split",
+    [
+        {"method": "counts", "counts": {"valid": 100}},
+        {"method": "formula"},
+        {"method": "hash", "by": "cluster", "valid_fraction": "0.3"},
+    ],
+    ids=["counts", "formula", "cluster"],
+)
+def test_where_one_id_may_be_on_both_sides_the_warning_says_so(tmp_path: Path, split: Json) -> None:
+    same = [{"id": "index.html", "text": english(n // 2) + " Again." * (n % 2)} for n in range(300)]
+    sources = {"crawl": same + records(lambda n: english(1000 + n), 100)}
+    dedup = {"exact": False, "near": {"policy": "report"}}
+    ran = Ran(write(tmp_path, sources, split=split, dedup=dedup))
+    labels = pq.read_table(next((ran.out / "split").glob("labels-*"))).column("split").to_pylist()
+    what = ran.line("^! split: .*share their id")
+    assert "may be on different sides" in what
+    assert "`split: {method: hash, by: document}`" in what
+    if split["method"] != "hash":
+        assert len(set(labels[:300])) == 2
+
+
+def losing(directory: Path, reason: str) -> Json:
+    """A source that loses all or most of its documents to it, and the `dedup` that does it."""
+    shared = english(0)
+    if reason == "contaminated":
+        (directory / "bench.jsonl").write_text(json.dumps({"q": shared[:200]}) + "\n")
+        against = {"files": "bench.jsonl", "fields": ["q"]}
+        return {"made": lambda n: f"{shared} {english(n + 1)}", "dedup": {"against": against}}
+    if reason == "only_site_template":
+        return {"made": lambda n: f"Home\nAbout\n{n} comments", "dedup": {"exact": False, "templates": True}}
+    if reason == "window_dup":
+        window = {"policy": "drop", "words": 20}
+        return {"made": lambda n: f"{shared}\n{english(n)[:20]}", "dedup": {"exact": False, "window": window}}
+    earlier = write(directory / "earlier", {"web": records(english, 40)}, dedup={"exact": True})
+    near = {"near": {"threshold": "0.8"}} if reason == "reference_near_dup" else {}
+    more = " And so on." if near else ""
+    dedup = {"reference": [str(Ran(earlier).out)], **near}
+    return {"made": lambda n: english(n) + more, "dedup": dedup}
+
+
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    {
+        "contaminated": ["`against.min_share`", "`against.ngram`", "tokmill why OUT --reason contaminated"],
+        "only_site_template": ["`templates.min_share`"],
+        "window_dup": ["`window.max_share`", "`window.min_words`"],
+        "reference_exact_dup": ["the earlier corpus"],
+        "reference_near_dup": ["the earlier corpus", "`near.threshold`"],
+    }.items(),
+)
+def test_the_advice_is_for_what_took_the_documents(tmp_path: Path, reason: str, advice: list[str]) -> None:
+    told = losing(tmp_path, reason)
+    web = {"fields": {"id": "id", "meta": ["url"]}}
+    sources = {"web": [{**one, "url": f"a.com/{one['id']}"} for one in records(told["made"], 40)]}
+    sources["own"] = [{**one, "url": None} for one in records(lambda n: english(9000 + n), 20)]
+    ran = Ran(write(tmp_path, sources, web=web, dedup=told["dedup"]))
+    what = ran.line(f"^! dedup: web loses .* to {reason}")
+    for words in [*advice, "`dedup.warn_source_loss`"]:
+        assert words in what
+    assert "copy of another source" not in what
+
+
 def test_ids_of_their_own_are_not_told(tmp_path: Path) -> None:
     twice = records(english, 200)
     twice[1]["id"] = "d0"

@@ -342,6 +342,29 @@ def test_attribution_names_every_licence_its_address_and_what_it_asks_for() -> N
     assert "No licence is known for these documents" in text
 
 
+@pytest.mark.parametrize(
+    ("spdx", "asks"),
+    [
+        ("MIT", "keep copyright and licence notices"),
+        ("PolyForm-Noncommercial-1.0.0", "keep copyright and licence notices; non-commercial use only"),
+        (
+            "PolyForm-Small-Business-1.0.0",
+            "keep copyright and licence notices; restricted use: read its terms",
+        ),
+        ("NCGL-UK-2.0", "keep copyright and licence notices; non-commercial use only"),
+        ("BUSL-1.1", "keep copyright and licence notices; restricted use: read its terms"),
+        ("Elastic-2.0", "keep copyright and licence notices; restricted use: read its terms"),
+        ("SSPL-1.0", "keep copyright and licence notices; copyleft: derived works under the same licence"),
+        ("Apache-2.0+", "keep copyright and licence notices"),
+        ("EUPL-1.2+", "keep copyright and licence notices; copyleft: derived works under the same licence"),
+    ],
+)
+def test_attribution_says_of_a_licence_with_limits_that_it_has_some(spdx: str, asks: str) -> None:
+    text = attribution([LicenseTotals("web", spdx, 1, amounts(1, 1))])
+    (line,) = [line for line in text.splitlines() if line.startswith("- ")]
+    assert line.endswith(f": {asks}.")
+
+
 def test_attribution_is_the_same_in_any_order_and_adds_up() -> None:
     shuffled = TOTALS[:]
     random.Random(1).shuffle(shuffled)

@@ -16,6 +16,7 @@ from tokmill.clean.measures import MEASURES
 from tokmill.clean.rules import PACKS, CompiledFilters, Rule, compile_filters, judge, load_pack
 from tokmill.errors import RecipeError
 from tokmill.recipe import Filter
+from tokmill.reference.ledger import REASONS
 
 COLUMNS = ("chars", "after.chars", "hook.hooks.py:loud")
 NUMBERS = st.integers(-3, 12) | st.sampled_from([0.5, 2.5, -0.25, 1e30])
@@ -178,3 +179,29 @@ def test_compiled_filters_survive_their_manifest() -> None:
     compiled = compile_filters([Filter(pack="web-en"), Filter(measure="chars", max=10**30)], Path())
     spelled = msgspec.json.decode(msgspec.json.encode(msgspec.to_builtins(compiled)))
     assert msgspec.convert(spelled, CompiledFilters) == compiled
+
+
+OF_OUR_OWN = [
+    reason.replace("<word>", "noai") for reason in REASONS["clean", "drop", "Documents, before the rules"]
+]
+
+
+@pytest.mark.parametrize("reason", OF_OUR_OWN)
+def test_a_rule_has_no_reason_that_cleaning_gives_for_something_else(reason: str) -> None:
+    with pytest.raises(RecipeError, match=f"`{reason}` is a reason of tokmill's own") as caught:
+        clean([{"text": "some text"}], filters=[{"measure": "chars", "min": 5, "reason": reason}])
+    assert caught.value.next == "give the rule another `reason`"
+    score = {"measure": "score.edu.percentile", "min": 5, "reason": reason}
+    with pytest.raises(RecipeError, match="a reason of tokmill's own"):
+        compile_filters([Filter(**score)], Path())  # type: ignore[arg-type]
+
+
+def test_a_hook_whose_name_makes_such_a_reason_needs_one_of_its_rule(tmp_path: Path) -> None:
+    (tmp_path / "hooks.py").write_text(
+        "def robots_share(columns):\n    return [3 for _ in columns['text']]\n"
+    )
+    rule = {"measure": f"{tmp_path / 'hooks.py'}:robots_share", "max": 2}
+    with pytest.raises(RecipeError, match="`robots_share_too_high` is a reason of tokmill's own"):
+        clean([{"text": "some text"}], filters=[rule])
+    found = clean([{"text": "some text"}], filters=[{**rule, "reason": "too_many_robots"}])
+    assert found.outcomes == {0: ("drop", "too_many_robots")}

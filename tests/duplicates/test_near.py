@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duplicates import slow_near as slow
+from duplicates.deduped import dedup
 from duplicates.pairs_in_memory import all_pairs
 from mill import SHARED
 from tokmill import near_duplicates
@@ -318,6 +319,18 @@ LICENCE = (
     "conditions of any kind, either express or implied. See it for the specific language governing "
     "permissions and limitations under it."
 )
+
+
+def test_at_a_threshold_of_one_only_equal_sets_are_dropped() -> None:
+    """One word of 1,500 is another: in a fifth of such pairs or more, all positions agree."""
+    first = prose(1500, 1)
+    others = [edited(first, 1, seed) for seed in range(26)]
+    texts = [" ".join(words) for words in (first, *others)]
+    values = signatures(column(texts), NearOptions()).values
+    assert (values[1:] == values[0]).all(axis=1).sum() > 3
+    found = dedup([*texts, texts[0].upper() + "!"], near={"threshold": "1"})
+    assert [number for number, gone in enumerate(found.is_dropped) if gone] == [27]
+    assert found.verdicts[27]["similarity"] == 1
 
 
 def test_files_under_one_licence_header_do_not_collapse() -> None:

@@ -586,6 +586,15 @@ def test_a_document_with_too_little_of_its_own_is_dropped_not_trimmed() -> None:
     assert done.texts == [shared, texts[1], prose(2, 60)]
 
 
+@pytest.mark.parametrize("min_words", [0, 1])
+def test_a_document_of_which_nothing_would_be_left_is_dropped(min_words: int) -> None:
+    shared = prose(0, 200)
+    texts = [f"{shared} {prose(1, 20)}", f"{shared}\n", f"{shared} It is."]
+    done = dedup(texts, window={"policy": "trim", "min_words": min_words})
+    assert done.is_dropped == [False, True, False]
+    assert done.texts[2] == "It is."
+
+
 SENTENCES = st.lists(
     st.sampled_from([f"{a.upper()} {b} {c}. " for a in "ab" for b in "cd" for c in "ef"]), max_size=14
 )

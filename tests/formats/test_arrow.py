@@ -54,7 +54,7 @@ def arrow_alone(directory: Path) -> list[dict]:
     return [row for table in tables for row in table.to_pylist()]
 
 
-@pytest.mark.parametrize("kind", [FewTokens, Named])
+@pytest.mark.parametrize("are_rows", [False, True])
 @given(
     documents=st.lists(st.lists(st.integers(0, 50_000), max_size=6), max_size=12),
     at_once=st.integers(1, 5),
@@ -62,27 +62,32 @@ def arrow_alone(directory: Path) -> list[dict]:
 )
 @settings(deadline=None, max_examples=40)
 def test_what_is_written_is_read_by_ours_and_by_arrow_alone(
-    kind, documents, at_once, rows_per_shard, tmp_path_factory
+    are_rows, documents, at_once, rows_per_shard, tmp_path_factory
 ):
     directory = tmp_path_factory.mktemp("arrow") / "x"
-    written(directory, kind(documents, at_once=at_once, rows_per_shard=rows_per_shard))
+    if are_rows:
+        documents = [[*document, *[0] * 6][:6] for document in documents]
+    kind, seq_len = (FewTokens, 6) if are_rows else (Named, 0)
+    written(directory, kind(documents, seq_len=seq_len, at_once=at_once, rows_per_shard=rows_per_shard))
     assert recognize(directory) is ARROW
     assert stored(directory) == documents
     ARROW.check(directory)
     alone = arrow_alone(directory)
     assert [row["input_ids"] for row in alone] == documents
     store = ARROW.open_store(directory, None)
-    names = [f"ç{number}" if kind is Named else None for number in range(len(documents))]
+    names = [None if are_rows else f"ç{number}" for number in range(len(documents))]
     assert [row.get("doc_id") for row in alone] == names
     assert [store.doc_id(number) for number in range(store.size)] == names
 
 
 def test_a_shard_has_as_many_rows_as_are_asked_for_and_its_name_says_how_many_there_are(tmp_path):
-    written(tmp_path, FewTokens(DOCUMENTS, rows_per_shard=3))
+    written(tmp_path, Named(DOCUMENTS, rows_per_shard=3))
     shards = sorted(path.name for path in tmp_path.glob("*.arrow"))
     assert shards == ["data-00000-of-00002.arrow", "data-00001-of-00002.arrow"]
     assert [pa.ipc.open_stream(tmp_path / name).read_all().num_rows for name in shards] == [3, 1]
-    assert pa.ipc.open_stream(tmp_path / shards[0]).schema == pa.schema({"input_ids": pa.list_(pa.int32())})
+    assert pa.ipc.open_stream(tmp_path / shards[0]).schema == pa.schema(
+        {"input_ids": pa.list_(pa.int32()), "doc_id": pa.string()}
+    )
 
 
 def test_a_shard_of_too_many_tokens_for_a_batch_has_several(tmp_path, monkeypatch):
@@ -123,7 +128,7 @@ def test_the_description_has_the_content_of_each_shard(tmp_path):
 
 def test_the_same_tokens_are_the_same_bytes_and_others_have_another_fingerprint(tmp_path):
     for name, documents in (("a", DOCUMENTS), ("b", DOCUMENTS), ("c", DOCUMENTS[1:])):
-        written(tmp_path / name, FewTokens(documents, at_once=1 if name == "a" else 3))
+        written(tmp_path / name, Named(documents, at_once=1 if name == "a" else 3))
     files = {
         name: {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("a", "b")
     }
@@ -132,17 +137,24 @@ def test_the_same_tokens_are_the_same_bytes_and_others_have_another_fingerprint(
     assert told[0] == told[1] != told[2]
 
 
-@pytest.mark.parametrize("kind", [FewTokens, Named])
-@pytest.mark.parametrize("documents", [DOCUMENTS, []], ids=["some", "none"])
-def test_datasets_loads_it_from_disk(kind, documents, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("tokens", "columns"),
+    [
+        (Named(DOCUMENTS, split="valid"), ["input_ids", "doc_id"]),
+        (Named([], split="valid"), ["input_ids", "doc_id"]),
+        (FewTokens([[3, 1], [4, 7]], seq_len=2, split="valid"), ["input_ids"]),
+        (FewTokens([], seq_len=2, split="valid"), ["input_ids"]),
+    ],
+    ids=["documents", "no document", "rows", "no row"],
+)
+def test_datasets_loads_it_from_disk(tokens, columns, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     datasets = pytest.importorskip("datasets")
-    written(tmp_path, kind(documents, split="valid"))
+    written(tmp_path, tokens)
     loaded = datasets.load_from_disk(str(tmp_path))
-    assert list(loaded["input_ids"]) == documents
+    assert list(loaded["input_ids"]) == tokens.documents
     assert str(loaded.split) == "valid"
-    has_names = kind is Named or not documents
-    assert loaded.column_names == (["input_ids", "doc_id"] if has_names else ["input_ids"])
+    assert loaded.column_names == columns
     assert loaded.features["input_ids"].feature.dtype == "int32"
     assert loaded._fingerprint == datasets.load_from_disk(str(tmp_path))._fingerprint
 
@@ -151,7 +163,7 @@ def test_what_it_writes_is_laid_out_as_datasets_itself_does(tmp_path, monkeypatc
     """Its own files have the same keys, and the same columns in the same types."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     datasets = pytest.importorskip("datasets")
-    written(tmp_path / "ours", FewTokens(DOCUMENTS, rows_per_shard=2))
+    written(tmp_path / "ours", Named(DOCUMENTS, rows_per_shard=2))
     datasets.load_from_disk(str(tmp_path / "ours")).save_to_disk(str(tmp_path / "theirs"), num_shards=2)
     ours, theirs = (
         {path.name for path in (tmp_path / name).iterdir()} - {"meta.json"} for name in ("ours", "theirs")
@@ -168,21 +180,21 @@ def test_what_it_writes_is_laid_out_as_datasets_itself_does(tmp_path, monkeypatc
 
 
 def test_a_shorter_rebuild_leaves_no_stale_shard(tmp_path):
-    written(tmp_path, FewTokens(DOCUMENTS, rows_per_shard=1))
-    written(tmp_path, FewTokens(DOCUMENTS[:1]))
+    written(tmp_path, Named(DOCUMENTS, rows_per_shard=1))
+    written(tmp_path, Named(DOCUMENTS[:1]))
     assert stored(tmp_path) == DOCUMENTS[:1]
-    written(tmp_path, FewTokens([]))
+    written(tmp_path, Named([]))
     assert stored(tmp_path) == []
 
 
 def test_a_build_that_fails_halfway_does_not_exist(tmp_path):
     @dataclasses.dataclass
-    class Broken(FewTokens):
+    class Broken(Named):
         def read_sequences(self):
             yield from itertools.islice(super().read_sequences(), 1)
             raise RuntimeError("no more")
 
-    written(tmp_path, FewTokens(DOCUMENTS))
+    written(tmp_path, Named(DOCUMENTS))
     with pytest.raises(RuntimeError, match="no more"):
         ARROW.write(tmp_path, Broken(DOCUMENTS))
     with pytest.raises(InputError, match=r"meta.json: no such file\n  next: give .* finished arrow build"):
@@ -191,7 +203,7 @@ def test_a_build_that_fails_halfway_does_not_exist(tmp_path):
 
 def test_an_id_that_does_not_fit_is_an_error(tmp_path):
     with pytest.raises(VocabTooLarge, match="id 2,147,483,648 does not fit int32"):
-        ARROW.write(tmp_path, FewTokens([[1 << 31]]))
+        ARROW.write(tmp_path, Named([[1 << 31]]))
 
 
 def test_every_cut_of_a_stream_names_its_file(tmp_path):
@@ -247,7 +259,7 @@ def test_every_flip_of_a_stream_is_told_or_changes_nothing(tmp_path):
     ],
 )
 def test_another_stream_under_its_name_is_told(table, message, tmp_path):
-    written(tmp_path, FewTokens(DOCUMENTS, rows_per_shard=9))
+    written(tmp_path, Named(DOCUMENTS, rows_per_shard=9))
     path = tmp_path / "data-00000-of-00001.arrow"
     with pa.ipc.new_stream(path, pa.table(table).schema) as stream:
         stream.write_table(pa.table(table))
@@ -256,8 +268,8 @@ def test_another_stream_under_its_name_is_told(table, message, tmp_path):
 
 
 def test_other_ids_in_the_same_lengths_are_found_by_a_check(tmp_path):
-    written(tmp_path / "a", FewTokens(DOCUMENTS, rows_per_shard=9))
-    written(tmp_path / "b", FewTokens([[id + 1 for id in one] for one in DOCUMENTS], rows_per_shard=9))
+    written(tmp_path / "a", Named(DOCUMENTS, rows_per_shard=9))
+    written(tmp_path / "b", Named([[id + 1 for id in one] for one in DOCUMENTS], rows_per_shard=9))
     name = "data-00000-of-00001.arrow"
     (tmp_path / "a" / name).write_bytes((tmp_path / "b" / name).read_bytes())
     with pytest.raises(CorruptFile, match=rf"{name}: holds other sequences than meta.json describes"):
@@ -266,7 +278,7 @@ def test_other_ids_in_the_same_lengths_are_found_by_a_check(tmp_path):
 
 @pytest.mark.parametrize("name", ["state.json", "dataset_info.json"])
 def test_files_for_datasets_that_are_gone_or_say_something_else_are_told(name, tmp_path):
-    path = written(tmp_path, FewTokens(DOCUMENTS)) / name
+    path = written(tmp_path, Named(DOCUMENTS)) / name
     path.write_bytes(path.read_bytes().replace(b"_", b"-", 1))
     with pytest.raises(CorruptFile, match=rf"{name}: does not describe the parts of meta.json"):
         ARROW.open_store(tmp_path, None)
@@ -289,7 +301,7 @@ def test_files_for_datasets_that_are_gone_or_say_something_else_are_told(name, t
     ],
 )
 def test_a_description_that_cannot_be_is_an_error(changes, message, tmp_path):
-    written(tmp_path, FewTokens(DOCUMENTS))
+    written(tmp_path, Named(DOCUMENTS))
     path = tmp_path / "meta.json"
     path.write_text(json.dumps({**json.loads(path.read_bytes()), **changes}))
     with pytest.raises(CorruptFile, match=rf"meta.json: .*{message}"):
@@ -297,7 +309,7 @@ def test_a_description_that_cannot_be_is_an_error(changes, message, tmp_path):
 
 
 def test_rows_of_another_length_than_is_described_are_told(tmp_path):
-    written(tmp_path, FewTokens([[1, 2, 3], [4]]))
+    written(tmp_path, Named([[1, 2, 3], [4]]))
     path = tmp_path / "meta.json"
     path.write_text(json.dumps({**json.loads(path.read_bytes()), "seq_len": 2}))
     with pytest.raises(CorruptFile, match=r"holds other sequences than meta.json describes"):
@@ -305,7 +317,7 @@ def test_rows_of_another_length_than_is_described_are_told(tmp_path):
 
 
 def test_an_id_outside_of_the_vocabulary_is_found_by_a_check(tmp_path):
-    written(tmp_path, FewTokens(DOCUMENTS, vocab_size=100))
+    written(tmp_path, Named(DOCUMENTS, vocab_size=100))
     with pytest.raises(CorruptFile, match=r"holds the id 50,256, outside of the vocabulary of 100"):
         ARROW.check(tmp_path)
 

@@ -68,6 +68,9 @@ def test_an_epoch_ends_before_a_dataset_repeats(shares, sizes):
 def test_weights_are_what_they_are_written_as():
     assert Turns([0.1, 0.2, 0.7]).weights == [1, 2, 7]
     assert Turns(["1/3", "2/3"]).weights == [1, 2]
+    assert Turns(list(np.array([0.1, 0.2, 0.7]))).weights == [1, 2, 7]
+    assert Turns([*np.array([300]), 1e-17]).weights == Turns([300, 1e-17]).weights
+    assert Turns(list(np.array([0.1, 0.2, 0.7], np.float32))).weights == [1, 2, 7]
     assert Turns([5]).weights == [1]
     assert Turns([1e-9, 1.0]).weights == [1, MAX_PERIOD - 1]
     odd = Turns([0.123456789, 0.876543211])

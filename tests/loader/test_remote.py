@@ -45,9 +45,10 @@ from tokmill.loader.remote import open_location
 
 BLOCK = 4 << 20
 EVERY = (
-    *("memmap", "npy", "olmo", "parquet", "mds", "litdata"),  # rows
+    *("memmap", "npy", "olmo", "parquet", "mds", "litdata", "arrow", "levanter"),  # rows
     *("megatron", "token_cache", "nanogpt", "llmc", "nanotron"),  # documents
 )
+LISTS = ("arrow-lists", "levanter-lists")
 
 
 class Server(NamedTuple):
@@ -96,7 +97,9 @@ def place(server: Server, monkeypatch: pytest.MonkeyPatch) -> Place:
 def milled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with a build of every format."""
     directory = tmp_path_factory.mktemp("milled")
-    builds = [{"name": name, "format": name} for name in EVERY]
+    builds: list[dict[str, Any]] = [{"name": name, "format": name} for name in EVERY]
+    lists = {"pack": {"layout": "indexed"}}
+    builds += [{"name": name, "format": name.removesuffix("-lists"), **lists} for name in LISTS]
     recipe = small_corpus(directory, builds=builds)
     return mill.run(recipe, directory / "out", workers=1).out
 
@@ -152,7 +155,7 @@ def test_many_small_objects_are_not_all_held_in_memory(place: Place, tmp_path: P
 # ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("format", EVERY)
+@pytest.mark.parametrize("format", [*EVERY, *LISTS])
 def test_a_published_build_gives_the_batches_and_states_of_the_local_one(
     format: str, milled: Path, published: str, place: Place, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from loader.builds import EOS, documents, write_split
+from tokmill.errors import CorruptFile, InputError
 from tokmill.loader import Batches, Bucketing, open_dataset
 
 torch = pytest.importorskip("torch", reason="the extra `torch`")
@@ -133,6 +134,69 @@ def test_the_stateful_loader_of_torchdata_resumes_at_every_step(ds, workers):
         again = loader()
         again.load_state_dict(state)
         assert whole[:taken] + stream(again) == whole
+
+
+class Telling(Stream):
+    """Each batch with the state of the worker that made it, as a stateful loader keeps it."""
+
+    def __iter__(self):
+        for batch in super().__iter__():
+            yield batch["tokens"].tolist(), self.state_dict()
+
+
+@pytest.mark.parametrize("how", [{"batch_size": 3}, {"batch_size": 12}, {"batch_size": 6, "world_size": 2}])
+def test_the_state_of_a_worker_is_refused_by_steps_of_another_size(ds, how):
+    """Places of the workers lie between each other by the size of a step: with another one, samples would
+    come twice and others never."""
+    told = list(DataLoader(Telling(Batches(ds, 6, 1)), batch_size=None, num_workers=2))
+    before = 3  # of both workers: steps 0 and 2, step 1
+    last = {number % 2: state for number, (_, state) in enumerate(told[:before])}
+
+    def rest(states, **how):
+        def restore(worker):
+            torch.utils.data.get_worker_info().dataset.load_state_dict(states[worker])
+
+        stream = Stream(Batches(ds, **{"batch_size": 6, "seed": 1, **how}))
+        options = {"worker_init_fn": restore, "multiprocessing_context": "fork"}
+        loader = DataLoader(stream, batch_size=None, num_workers=2, **options)
+        return [batch["tokens"].tolist() for batch in loader]
+
+    wanted = sorted(tokens for tokens, _ in told[before:])
+    assert sorted(rest(last)) == wanted
+    with pytest.raises(InputError, match=r"samples(.|\n)*Feed"):
+        rest(last, **how)
+    # one of before, which does not say how large its steps were
+    older = {worker: {**state, "next": state["next"][:4]} for worker, state in last.items()}
+    assert sorted(rest(older)) == wanted
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_after_the_last_step_of_an_epoch_workers_go_on_with_steps_of_another_size(ds, drop_last):
+    how = {"seed": 1, "drop_last": drop_last}
+    told = list(DataLoader(Telling(Batches(ds, 7, **how)), batch_size=None, num_workers=2))
+    states = {number % 2: state for number, (_, state) in enumerate(told)}
+
+    def restore(worker):
+        torch.utils.data.get_worker_info().dataset.load_state_dict(states[worker])
+
+    options = {"worker_init_fn": restore, "multiprocessing_context": "fork", "persistent_workers": True}
+    loader = DataLoader(Stream(Batches(ds, 2, **how)), batch_size=None, num_workers=2, **options)
+    assert stream(loader) == []
+    assert stream(loader) == stream(_at_epoch(Batches(ds, 2, **how), 1))
+
+
+@pytest.mark.parametrize("feed", [True, False])
+def test_a_file_that_shrank_meanwhile_is_found_before_the_next_epoch_of_workers(feed, tmp_path):
+    """Read through its map it would end the worker."""
+    write_split(tmp_path / "train", "memmap", documents(60))
+    batches = Batches(open_dataset(tmp_path / "train"), 4)
+    loader = Feed(batches, 1) if feed else DataLoader(Stream(batches), batch_size=None, num_workers=1)
+    assert len(stream(loader)) == len(batches)
+    path = tmp_path / "train/input_ids.mmap"
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - 2)
+    with pytest.raises(CorruptFile, match="truncated"):
+        stream(loader)
 
 
 def test_accelerate_does_not_divide_a_feed_again(ds):

@@ -35,10 +35,12 @@ def mix(
     ids: Sequence[Sequence[int]] | None = None,
     seed: int = 0,
     pack_length: int = 2048,
+    reference: Sequence[str] = (),
     **mixture: Any,
 ) -> Mixed:
     """Sources s0, s1, … of the domains d0, d1, … or `domains`; a document has five tokens at least,
-    with its end. `weights` are of the domains in their order, `ids` the numbers of the documents."""
+    with its end. `weights` are of the domains in their order, `ids` the numbers of the documents;
+    a `reference` is read whatever its weight."""
     domains = domains or [f"d{number}" for number in range(len(lengths))]
     numbers = ids or [range(len(some)) for some in lengths]
     sources = []
@@ -62,7 +64,7 @@ def mix(
             "name": "mixed",
             "seed": seed,
             "sources": sources,
-            "dedup": {"exact": False},
+            "dedup": {"exact": bool(reference), "reference": list(reference)},
             "split": {"valid_fraction": 0},
             "tokenizer": {"path": str(ranks), "encoding": "gpt2", "eos": "<|endoftext|>"},
             "mixture": mixture,

@@ -13,10 +13,13 @@ import tokmill
 from packing.mixed import mix
 from tokmill.errors import InputError, RecipeError
 from tokmill.packing.mixture import (
+    Holding,
+    Mixture,
     Target,
     check_weights,
     fill_evenly,
     imbalance_warning,
+    source_quotas,
     split_budget,
 )
 
@@ -190,6 +193,104 @@ def test_what_a_source_lacks_comes_from_its_domain_and_then_from_the_others():
     assert halves(90, 20, 40, **asked) == [50, 20, 30]
     assert halves(90, 20, 5, **asked) == [75, 20, 5]
     assert halves(30, 20, 5, **asked) == [30, 20, 5]
+
+
+def levelled(amount: Fraction, parts: list[tuple[Fraction, Fraction]]) -> list[Fraction]:
+    """Water in vessels of these widths and sizes: one level for all that are not full, the highest that the
+    amount reaches."""
+
+    def at(level: Fraction) -> list[Fraction]:
+        return [min(width * level, size) for width, size in parts]
+
+    full = sorted({size / width for width, size in parts if width})
+    below = max((level for level in full if sum(at(level)) <= amount), default=Fraction(0))
+    rising = sum(width for width, size in parts if width * below < size)
+    return at(below + (amount - sum(at(below))) / rising) if rising else at(below)
+
+
+def levelled_twice(
+    amount: int, domains: dict[str, Fraction], tokens: dict[str, dict[str, int]], within: dict[str, Any]
+) -> list[Fraction]:
+    """Domains first, each with what its sources of a weight have; then the sources of each."""
+    own = {
+        name: [(Fraction(within.get(name, has)[source]), Fraction(has[source])) for source in has]
+        for name, has in tokens.items()
+    }
+    sizes = {name: Fraction(sum(size for weight, size in parts if weight)) for name, parts in own.items()}
+    filled = levelled(Fraction(amount), [(domains[name], sizes[name]) for name in tokens])
+    return [
+        part for amount, parts in zip(filled, own.values(), strict=True) for part in levelled(amount, parts)
+    ]
+
+
+@pytest.mark.parametrize(("first", "budget"), [(100, 1000), (5, 300), (600, 500), (100, 2000)])
+def test_a_source_without_weight_holds_nothing_of_its_domain(first, budget):
+    """It is read because others are compared with it. What its domain lacks goes to the other domain."""
+    found = mix(
+        [[5] * (first // 5), [5] * 300, [5] * 200],
+        ["0.7", "0.3"],
+        domains=["web", "web", "math"],
+        sources={"web": {"s0": 1, "s1": 0}},
+        reference=["s1"],
+        tokens=budget,
+        exhausted="renormalize",
+    )
+    shares = {"web": Fraction(7, 10), "math": Fraction(3, 10)}
+    has = {"web": {"s0": first, "s1": 1500}, "math": {"s2": 1000}}
+    expected = levelled_twice(budget, shares, has, {"web": {"s0": 1, "s1": 0}})
+    assert all(0 <= part - tokens < 5 for part, tokens in zip(expected, found.tokens, strict=True))
+
+
+def test_natural_shares_of_domains_are_without_the_sources_that_have_no_weight():
+    found = mix(
+        [[5] * 30, [5] * 300, [5] * 10],
+        domains=["web", "web", "math"],
+        sources={"web": {"s0": 1, "s1": 0}},
+        reference=["s1"],
+        tokens=100,
+    )
+    assert [source["wanted"] for source in found.facts["sources"].values()] == [0.75, 0, 0.25]
+    assert found.tokens == [75, 0, 25]
+
+
+@given(
+    budget=st.integers(0, 2000),
+    listed=st.lists(
+        st.tuples(
+            st.integers(1, 9),
+            st.booleans(),
+            st.lists(st.tuples(st.integers(0, 3), st.integers(0, 300)), min_size=1, max_size=3),
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+)
+def test_what_domains_and_sources_lack_rises_in_the_others(budget, listed):
+    parts = dict(zip("abc", listed, strict=False))
+    total = sum(weight for weight, _, _ in listed)
+    domains = {name: Fraction(weight, total) for name, (weight, _, _) in parts.items()}
+    tokens = {
+        name: {f"{name}{n}": has for n, (_, has) in enumerate(own)} for name, (_, _, own) in parts.items()
+    }
+    within = {
+        name: {f"{name}{n}": Fraction(w, sum(w for w, _ in own)) for n, (w, _) in enumerate(own)}
+        for name, (_, is_weighted, own) in parts.items()
+        if is_weighted and any(w for w, _ in own)
+    }
+    holdings = [Holding(source, name, has) for name, own in tokens.items() for source, has in own.items()]
+    quotas = source_quotas(holdings, Mixture(domains, within), budget, "renormalize", 1)
+    expected = levelled_twice(budget, domains, tokens, within)
+    assert all(abs(part - quota) < 2 for part, quota in zip(expected, quotas, strict=True))
+
+
+def test_a_domain_whose_weighted_sources_are_not_there_is_exhausted():
+    holdings = [Holding("wiki", "web", 500), Holding("gsm", "math", 500)]
+    mixture = Mixture(
+        {"web": Fraction(1, 2), "math": Fraction(1, 2)},
+        {"web": {"mdn": Fraction(1), "wiki": Fraction(0)}},
+    )
+    with pytest.raises(InputError, match="domain web is exhausted: it has 0 tokens"):
+        source_quotas(holdings, mixture, 100, "stop", 1)
 
 
 def test_a_source_repeats_up_to_its_epochs():

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import tokmill as mill
 from made_fasttext import WEIGHTS, score_of, write_model
-from mill import digest_of, small_corpus
+from mill import digest_of, small_corpus, tokmill
 from tokmill.errors import TokmillError
+from tokmill.scores.scoring import ScorePlan, open_scorer, score_columns
 from written import load_lines, load_manifest, load_table
 
 EDU = {"name": "edu", "fasttext": {"path": "edu.bin", "label": "good"}}
@@ -218,6 +221,37 @@ def test_a_model_that_cannot_be_used_stops_a_run_before_anything_is_written(
         ([EDU | {"windows": {"words": 10, "aggregate": "share_above"}}], [], "bound: is required"),
         ([EDU | {"windows": {"words": 10, "bound": 1}}], [], "belongs to `aggregate: share_above`"),
         ([{"name": "A b", "hook": "a.py:f"}], [], "name"),
+        ([EDU | {"name": "percentile"}], [], "`percentile` is what the measure of ranks is called"),
+        (
+            [EDU | {"percentile": "language"}],
+            [],
+            "ranks within a language, and no `language` says how documents have one",
+        ),
+        (
+            [
+                {
+                    "name": "edu",
+                    "fasttext": {"path": "edu.bin", "label": "good", "first_words": 5},
+                    "windows": {"words": 10},
+                }
+            ],
+            [],
+            "`first_words` would be of every window",
+        ),
+        (
+            [
+                {
+                    "name": "edu",
+                    "train": {
+                        "positive": [{"source": "notes"}],
+                        "negative": [{"source": "problems"}],
+                        "rate": 0.000005,
+                    },
+                }
+            ],
+            [],
+            "a `rate` of 5e-06 is 0 in the 65,536ths that it is counted in",
+        ),
     ],
 )
 def test_mistakes_in_the_section_are_told(
@@ -225,6 +259,40 @@ def test_mistakes_in_the_section_are_told(
 ) -> None:
     with pytest.raises(TokmillError, match=told):
         mill.run(scored_corpus(tmp_path, scores, filters=filters), workers=1)
+
+
+def test_a_source_whose_languages_nobody_looks_for_is_told_where_ranks_go_by_language(tmp_path: Path) -> None:
+    score = EDU | {"percentile": "language"}
+    recipe = scored_corpus(tmp_path, [score], filters=[], language={"method": "field"})
+    own = json.loads(recipe.read_text())
+    own["sources"][0]["fields"]["language"] = "answer"
+    recipe.write_text(json.dumps(own))
+    done = tokmill("run", recipe, "--until", "scores")
+    assert done.returncode == 0, done.stderr
+    assert (
+        "percentiles of edu by language: documents of notes have none, and are ranked together" in done.stderr
+    )
+    assert "problems have none" not in done.stderr
+
+
+def test_more_models_than_are_kept_open_otherwise_are_opened_once(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "edu.bin")
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    plans = [
+        ScorePlan(
+            name=f"s{words}",
+            kind="fasttext",
+            options={"label": "good", "first_words": words},
+            files=(sha256,),
+        )
+        for words in range(1, 13)
+    ]
+    files = {sha256: path}
+    texts = pa.array(["Problem: how many"], pa.large_string())
+    score_columns(texts, plans, files)
+    first = open_scorer(plans[-1], files)
+    score_columns(texts, plans, files)
+    assert open_scorer(plans[-1], files) is first
 
 
 def test_why_explains_a_score_by_the_words_that_made_it(run: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import tokmill as mill
 from faults.dying import die_in_run
-from mill import digest_of
+from mill import digest_of, tokmill
 from scores.reviews import documents
 from tokmill.artifacts.progress import Silence
 from tokmill.errors import InputError, RecipeError, TokmillError
@@ -221,6 +221,19 @@ def test_the_figures_of_the_card_are_those_of_the_documents_held_out(run: Path) 
     assert {"bean", "roasted"} & speaking
 
 
+def test_a_card_says_where_its_figures_are_not_those_of_the_score(run: Path, tmp_path: Path) -> None:
+    windows = {"words": 10, "aggregate": "max"}
+    other = {**GOOD, "train": {**GOOD["train"], "output": "margin"}, "windows": windows}
+    out = mill.run(write_recipe(tmp_path, scores=[other], filters=[]), workers=1, until="clean").out
+    card = card_of(out)
+    assert card.pop("figures_of") == (
+        "probabilities of whole texts; the score has `windows` and `output: margin`"
+    )
+    assert card == card_of(run)
+    assert model_of(out) == model_of(run)
+    assert scores_in(out, "posts") != scores_in(run, "posts")
+
+
 def test_every_document_is_scored_and_dropped_by_the_model(run: Path) -> None:
     kept = {source: load_manifest(run / "clean" / source).counts["kept"] for source in ("posts", "pages")}
     for source, count in kept.items():
@@ -311,6 +324,46 @@ def test_of_three_labels_the_score_is_the_chance_of_the_one_that_is_asked_for(tm
         assert card_of(out, name)["metrics"]["auc"] > 0.9
 
 
+def write_labels(path: Path, *more: dict[str, Any], first: int = 0) -> None:
+    chosen = posts()[first:200]
+    rows = [{"doc_id": row["id"], "label": ("bad", "fine")[row["score"] >= 5]} for row in chosen]
+    write_lines(path, [*rows, *more])
+
+
+def test_labels_reach_sources_of_weight_0_too(tmp_path: Path) -> None:
+    """Positive and negative examples of such a source are read: so are labelled ones."""
+    train = {"labels": "labels.jsonl", "label": "fine"}
+    mixed = {
+        "mixture": {"weights": {"qa": 0, "web": 1}},
+        "tokenizer": {"train": {"model": "byte_bpe", "vocab_size": 300}, "eos": "<|endoftext|>"},
+    }
+    recipe = write_recipe(tmp_path, scores=trained(**train), filters=[], **mixed)
+    write_labels(tmp_path / "labels.jsonl")
+    out = mill.run(recipe, workers=1, until="clean").out
+    assert sum(card_of(out)["examples"].values()) + sum(card_of(out)["held_out"].values()) == 200
+    assert load_manifest(out / "ingest/posts").counts["kept"] == 400
+
+
+def test_labels_of_no_document_are_counted_and_told(tmp_path: Path) -> None:
+    train = {"labels": "labels.jsonl", "label": "fine"}
+    recipe = write_recipe(tmp_path, scores=trained(**train), filters=[])
+    # d0 is told twice, and is there; d1 is none of the pages
+    twice = {"doc_id": "d0", "source": "posts", "label": "bad"}
+    strange = [{"doc_id": "nobody", "label": "bad"}, {"doc_id": "d1", "source": "pages", "label": "bad"}]
+    write_labels(tmp_path / "labels.jsonl", twice, *strange[:1])
+    done = tokmill("run", recipe, "--until", "score")
+    assert done.returncode == 0, done.stderr
+    assert "1 of 201 labels is of a document that is not there" in done.stderr
+    assert card_of(tmp_path / "out/learned")["labels_without_document"] == 1
+    write_labels(tmp_path / "labels.jsonl", *strange, first=2)
+    done = tokmill("run", recipe, "--until", "score")
+    assert "2 of 200 labels are of documents that are not there" in done.stderr
+    write_labels(tmp_path / "labels.jsonl", twice)
+    done = tokmill("run", recipe, "--until", "score")
+    assert "of 200 labels" not in done.stderr
+    assert "labels_without_document" not in card_of(tmp_path / "out/learned")
+
+
 # --- what goes wrong ---
 
 
@@ -354,6 +407,11 @@ def test_a_recipe_that_cannot_be_learned_from_is_refused(train: Any, why: str, t
         ({"labels": "labels.jsonl"}, [("d0", "positive")], "one label, positive"),
         ({"labels": "labels.jsonl"}, [("d0", "a"), ("d0", "positive")], "d0 has the labels a and positive"),
         (
+            {"labels": "labels.jsonl"},
+            [("d0", "negative"), ("d1", "positive", "post")],
+            "labels name the source post, and the recipe has none that is called so",
+        ),
+        (
             {"positive": [{"files": "none-*.jsonl"}], "negative": [LABELLED[1]]},
             [],
             "none-",
@@ -374,10 +432,11 @@ def test_a_recipe_that_cannot_be_learned_from_is_refused(train: Any, why: str, t
     ],
 )
 def test_what_can_be_known_ahead_is_told_before_a_document_is_read(
-    train: Any, lines: list[tuple[str, str]], why: str, tmp_path: Path
+    train: Any, lines: list[tuple[str, ...]], why: str, tmp_path: Path
 ) -> None:
     recipe = write_recipe(tmp_path, scores=trained(**train))
-    write_lines(tmp_path / "labels.jsonl", [{"doc_id": doc_id, "label": label} for doc_id, label in lines])
+    keys = ("doc_id", "label", "source")
+    write_lines(tmp_path / "labels.jsonl", [dict(zip(keys, line, strict=False)) for line in lines])
     with pytest.raises(TokmillError, match=why):
         mill.run(recipe, workers=1)
     assert not (tmp_path / "out/learned/ingest/posts/manifest.json").exists()

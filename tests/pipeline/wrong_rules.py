@@ -29,6 +29,13 @@ RULES = {
         "two packs edit lines",
         "keep one of them",
     ),
+    "a reason that is not the recipe's to give": edit(
+        "reason: too_short",
+        "reason: license_denied",
+        "line 13: filters[0]",
+        "`license_denied` is a reason of tokmill's own",
+        "give the rule another",
+    ),
     "an unknown licence": edit(
         "allow: [MIT,", "allow: [MITT,", "line 14: license.allow[0]", "'MITT' is not a known licence", "MIT"
     ),

@@ -168,6 +168,24 @@ def test_a_licence_that_the_hub_does_not_list_is_named(made: Made) -> None:
     assert matter["multilinguality"] == ["multilingual"]
 
 
+@pytest.mark.parametrize(
+    ("licenses", "name"),
+    [
+        (["CC-BY-SA-3.0 AND CC-BY-SA-4.0"], "CC-BY-SA-3.0 AND CC-BY-SA-4.0"),
+        (["Apache-2.0 OR MIT"], "Apache-2.0 OR MIT"),
+        (["Apache-2.0 OR MIT", "CC-BY-SA-2.5", "MIT"], "(Apache-2.0 OR MIT) AND CC-BY-SA-2.5"),
+        (["GPL-2.0-only WITH Classpath-exception-2.0"], "GPL-2.0-only WITH Classpath-exception-2.0"),
+        (["LicenseRef-Public-Domain"], "LicenseRef-Public-Domain"),
+    ],
+)
+def test_licences_that_no_single_page_tells_have_no_link(made: Made, licenses: list[str], name: str) -> None:
+    shares = {**made.facts["shares"], "license": [{"name": one, "tokens": 10} for one in licenses]}
+    found = front_matter({**made.facts, "builds": [], "shares": shares})
+    matter = yaml.safe_load(found.split("---\n")[1])
+    assert matter["license_name"] == name
+    assert "license_link" not in matter
+
+
 @given(st.text(max_size=40))
 def test_any_name_comes_back_from_yaml_as_it_was(name: str) -> None:
     assert yaml.safe_load(f"key: {scalar(name)}")["key"] == name

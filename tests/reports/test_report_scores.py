@@ -108,8 +108,22 @@ def test_bounds_are_told_of_the_sources_that_have_them(run: Path) -> None:
     assert by_source["problems"]["passes"] == passes
     assert 0 < by_source["problems"]["kept"] < passes
     assert by_source["notes"]["passes"] is None
-    assert edu["passes"] == passes + by_source["notes"]["docs"]
-    assert (loud["bounds"], loud["passes"]) == ([], None)
+    problems = sum(row[0] == "problems" for row in rows)
+    assert (edu["passes"], edu["judged"]) == (passes, problems)
+    assert (by_source["problems"]["judged"], by_source["notes"]["judged"]) == (problems, 0)
+    assert (loud["bounds"], loud["passes"], loud["judged"]) == ([], None, 0)
+
+
+def test_who_no_rule_judges_is_not_said_to_hold_its_bound(run: Path, tmp_path: Path) -> None:
+    rows = rows_of(run, "score.edu")
+    judged = [row for row in rows if row[0] == "problems"]
+    passes = sum(row[2] >= LEAST for row in judged)
+    assert 0 < len(rows) - len(judged) < len(rows)
+    page = mill.report(run, out=tmp_path / "page").page.read_text()
+    share = f"{100 * passes / len(judged):.1f} %"
+    assert (
+        f"{passes:,} ({share}) hold min {LEAST}; {len(rows) - len(judged):,} are judged by no rule;" in page
+    )
 
 
 def test_bounds_that_must_both_hold_are_not_alternatives(tmp_path: Path) -> None:

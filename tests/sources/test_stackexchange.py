@@ -32,7 +32,7 @@ from tokmill.sources.reading import Dropped, Reading
 from tokmill.sources.stackexchange import DumpFile, Options, join_threads
 from tokmill.stages.ingest import stage as ingest_stage
 from tokmill.stages.ingest import threads
-from tokmill.stages.ingest.shards import IngestExtra, IngestOptions
+from tokmill.stages.ingest.options import IngestExtra, IngestOptions
 from tokmill.stages.registry import FUNCTIONS
 from tokmill.storage.patterns import find_files
 from tokmill.storage.records import WHOLE

@@ -20,8 +20,8 @@ from tokmill.artifacts.step import Input, Task
 from tokmill.errors import CorruptFile, InputError
 from tokmill.sources import warc
 from tokmill.sources.reading import Reading
+from tokmill.stages.ingest.options import ReadOptions
 from tokmill.stages.ingest.seams import Seams, as_fact
-from tokmill.stages.ingest.shards import ReadOptions
 from tokmill.storage import warcfile
 from tokmill.storage.records import WHOLE, Seam, Span
 from written import load_manifest, load_tables

@@ -479,11 +479,36 @@ def test_the_language_that_the_source_says_is_applied_where_it_says_one(tmp_path
         "e": "language_unsure",
     }
     assert set(fates_of(out, "silent").values()) == {"kept"}
+    ledger = {row["doc_id"]: row for row in rows_of(out, "clean/says", "ledger")}
+    assert {d: (row["value"], row["threshold"], row["detail"]) for d, row in ledger.items()} == {
+        "b": (None, None, "de"),
+        "c": (None, None, None),
+        "e": (None, None, None),
+    }, "nobody measured anything"
     plans = {name: load_manifest(out / f"clean/{name}").config["language"] for name in ("says", "silent")}
     assert [(p["asked"]["method"], p["asked"]["keep"], p["applied"]) for p in plans.values()] == [
         ("field", ["en"], "field"),
         ("field", ["en"], "none"),
     ]
+
+
+def test_a_source_that_does_not_say_the_language_of_most_is_told_so_with_what_helps(tmp_path: Path) -> None:
+    records = [{"id": f"d{n}", "text": f"text {n}", "lang": "en" if n < 5 else None} for n in range(20)]
+    write_documents(tmp_path / "web.jsonl", records)
+    recipe = write_recipe(
+        tmp_path,
+        sources=[{"name": "web", "files": "web.jsonl", "fields": {"language": "lang"}}],
+        language={"method": "field", "keep": ["en"]},
+        filters=[],
+        tokenizer=None,
+        builds=None,
+    )
+    (told,) = [what for _, what in mill.run(recipe, workers=1, until="clean").warnings]
+    assert told == (
+        "web loses 75 % of its documents (15 of 20) to language_unsure: the field that `fields.language` "
+        "names says none; one of them is d5; name another field, or ask a detector with `language: {method: "
+        "detect}`"
+    )
 
 
 @needs_fasttext

@@ -221,6 +221,21 @@ def test_verify_why_report_and_forget_know_the_step(tmp_path: Path, model: Path)
     assert all(line["doc_id"] != doc_id for line in lines)
 
 
+def test_a_takedown_with_another_model_is_refused_before_anything_is_written(
+    tmp_path: Path, model: Path
+) -> None:
+    out = mill.run(corpus(tmp_path, model), workers=1).out
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    told = json.loads((tmp_path / "model/config.json").read_bytes())
+    (tmp_path / "model/config.json").write_text(json.dumps(told | {"_name_or_path": "another"}))
+    doc_id = rows_of(out, "problems")[0][1]
+    with pytest.raises(
+        TokmillError, match=r"not the file that the run was made with \(the model of the score"
+    ):
+        mill.forget(out, doc_id=doc_id, source="problems", base=tmp_path, workers=1)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
 @pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize("counts", [(1,), pytest.param((1, 3), marks=pytest.mark.slow_faults)])
 def test_a_score_that_is_stored_and_one_that_learns_stand_side_by_side(

@@ -157,6 +157,37 @@ def test_a_selection_is_the_largest_keys_that_fit_its_tokens(tmp_path: Path) -> 
     assert task["counts"]["dropped"] == {"left_out_by_score": len(documents.tokens) - len(expected)}
 
 
+def test_a_selection_is_of_the_sources_that_have_a_share(tmp_path: Path) -> None:
+    """Problems are read because a score learns from them: their tokens are not built, and not selected."""
+    train = {"positive": [{"source": "notes"}], "negative": [{"source": "problems"}]}
+    mixture = {
+        "weights": {"math": 0, "prose": 1},
+        "select": {"by": "score.edu", "tokens": 150},
+        "tokens": 10_000_000,
+        "exhausted": "renormalize",
+    }
+    write_model(tmp_path / "edu.bin")
+    scores = [EDU, {"name": "like_notes", "train": train}]
+    recipe = small_corpus(tmp_path, 200, scores=scores, mixture=mixture, filters=[], dedup={"exact": False})
+    out = mill.run(recipe, workers=1).out
+    documents = Documents(out)
+    notes = [at for at in documents.tokens if at[0] == 1]
+    ranked = sorted(notes, key=lambda at: slow_key(documents.ids[at], documents.scores[at], 7), reverse=True)
+    expected, total = set(), 0
+    for at in ranked:
+        if total + documents.tokens[at] > 150:
+            break
+        expected.add(at)
+        total += documents.tokens[at]
+    assert 0 < len(expected) < len(notes)
+    assert set(documents.turns) == expected
+    (task,) = [one for one in load_manifest(out / "mixture").tasks if one["key"] == "train"]
+    assert task["counts"]["dropped"] == {
+        "left_out_by_score": len(notes) - len(expected),
+        "no_weight": len(documents.tokens) - len(notes),
+    }
+
+
 def test_a_selection_of_more_than_there_is_takes_all(tmp_path: Path) -> None:
     mixture = {
         "select": {"by": "score.edu", "tokens": "1B"},

@@ -362,6 +362,37 @@ def test_measures_are_those_that_cleaning_took_and_every_file_has_the_same_colum
     assert len(schemas) == 1
 
 
+@pytest.mark.parametrize("ints_in", ["a", "b"])
+@pytest.mark.parametrize("of", ["filters", "scores"])
+def test_a_hook_may_answer_whole_numbers_for_one_shard_and_others_for_the_next(
+    tmp_path: Path, of: str, ints_in: str
+) -> None:
+    for name in ("a", "b"):
+        lines = [json.dumps({"id": f"{name}{n}", "text": f"Text {n} of file {name}."}) for n in range(20)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "hooks.py").write_text(
+        "def half(columns):\n"
+        f"    if columns['doc_id'][0][0] == {ints_in!r}:\n"
+        "        return [int(name[1:]) for name in columns['doc_id']]\n"
+        "    return [int(name[1:]) / 2 for name in columns['doc_id']]\n"
+    )
+    hook = f"{tmp_path / 'hooks.py'}:half"
+    column = f"hook.{hook}" if of == "filters" else "score.half"
+    asked = recipe(
+        tmp_path,
+        sources=[{"name": "web", "files": str(tmp_path / "[ab].jsonl"), "fields": {"id": "id"}}],
+        filters=[{"measure": hook if of == "filters" else "score.half", "min": 0}],
+        scores=[{"name": "half", "hook": hook}] if of == "scores" else None,
+        builds=[{"name": name, "format": name, "content": "text", "measures": True} for name in FORMATS],
+    )
+    out = tokmill.run(asked, tmp_path / "out", workers=1).out
+    assert len(load_manifest(out / "clean/web").entries("measures")) == 2
+    expected = {f"{name}{n}": n if name == ints_in else n / 2 for name in ("a", "b") for n in range(20)}
+    for format in FORMATS:
+        records = [r for split in ("train", "valid") for r in read_texts(out / "texts" / format, split)]
+        assert {r["doc_id"]: r["measures"][column] for r in records} == expected
+
+
 def test_measures_of_a_recipe_that_measures_nothing_are_a_warning(tmp_path: Path) -> None:
     corpus(tmp_path, documents=5)
     build = {"name": "texts", "format": "jsonl", "content": "text", "measures": True}
@@ -404,6 +435,26 @@ def test_the_card_has_licences_sizes_and_the_files_of_each_split(plain: Path) ->
         {"split": "validation", "path": "valid/*.parquet"},
     ]
     assert f"| train | {len(expected_texts(plain)['train'])} |" in body
+
+
+@pytest.mark.parametrize(
+    ("tags", "name", "link"),
+    [
+        (["CC-BY-SA-3.0 AND CC-BY-SA-4.0"], "CC-BY-SA-3.0 AND CC-BY-SA-4.0", None),
+        (["MIT OR Apache-2.0", "CC-BY-SA-2.5"], "(Apache-2.0 OR MIT) AND CC-BY-SA-2.5", None),
+        (["CC-BY-SA-2.5", "MIT"], "CC-BY-SA-2.5", "https://creativecommons.org/licenses/by-sa/2.5/"),
+    ],
+)
+def test_the_card_links_what_is_one_licence_and_names_several_as_one_expression(
+    tmp_path: Path, tags: list[str], name: str, link: str | None
+) -> None:
+    yaml = pytest.importorskip("yaml")
+    data = [{"id": f"d{n}", "text": f"text {n}", "license": tags[n % len(tags)]} for n in range(6)]
+    build = {"name": "texts", "format": "jsonl", "content": "text"}
+    asked = recipe(tmp_path, sources=[{"name": "web", "data": data}], split=None, builds=[build])
+    out = tokmill.run(asked, tmp_path / "out", workers=1).out
+    card = yaml.safe_load((out / "texts/texts/README.md").read_text().split("---\n")[1])
+    assert (card["license_name"], card.get("license_link")) == (name, link)
 
 
 def test_attribution_is_of_the_texts_where_nothing_else_is_built(plain: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import tokmill as mill
+from cleaned import rows_of, write_documents
 from takedown.marked import (
     BUILDS,
     files_with,
@@ -18,6 +19,7 @@ from takedown.marked import (
     make_recipe,
     needles,
     small_run,
+    text_of,
     traced_documents,
     tree,
 )
@@ -151,3 +153,95 @@ def test_a_domain_that_would_lose_all_and_has_a_share_is_refused_before_anything
     mill.run(recipe, workers=1)
     mill.forget(out, source="web", workers=1)
     assert mill.verify(out).problems == []
+
+
+HELD_OUT = {"method": "field", "field": "split", "values": {"train": ["train"], "valid": ["valid"]}}
+
+
+@pytest.mark.parametrize(
+    ("stays", "split"),
+    [
+        ({"text": "too short"}, None),  # cleaning dropped it
+        ({"text": text_of("kept", 7)}, None),  # a copy of one that is not taken, in another domain
+        ({"text": text_of("own", 8), "split": "valid"}, HELD_OUT),
+    ],
+)
+def test_a_domain_of_which_nothing_to_train_on_would_be_left_is_refused_too(
+    tmp_path: Path, stays: dict[str, str], split: dict[str, object] | None
+) -> None:
+    def write(name: str, records: list[dict[str, str]]) -> None:
+        write_documents(tmp_path / f"{name}.jsonl", ({"split": "train", **one} for one in records))
+
+    write("a-other", [{"id": "kept", "text": text_of("kept", 7)}])
+    write("b-taken", [{"id": f"t{n}", "text": text_of(f"t{n}", 20 + n)} for n in range(6)])
+    write("c-stays", [{"id": "stays", **stays}])
+    sources = [
+        {"name": name, "domain": name[0], "files": f"{name}.jsonl", "fields": {"id": "id", "meta": ["split"]}}
+        for name in ("a-other", "b-taken", "c-stays")
+    ]
+    sources[2]["domain"] = "b"
+    mixture = {"weights": {"a": "0.01", "b": "0.99"}}
+    asked = {"sources": sources, "mixture": mixture, "split": split, "dedup": {"exact": True}}
+    recipe = make_recipe(tmp_path, **asked, builds=BUILDS[:1])
+    out = mill.run(recipe, workers=1).out
+    before = tree(out)
+    with pytest.raises(InputError, match="no document of the domain b would be left"):
+        mill.forget(out, source="b-taken", workers=1)
+    assert tree(out) == before
+
+
+def test_a_domain_that_a_copy_of_what_is_taken_comes_back_to_is_not_refused(tmp_path: Path) -> None:
+    taken = {"id": "first", "text": text_of("first", 7)}
+    write_documents(tmp_path / "a.jsonl", [{"id": f"a{n}", "text": text_of(f"a{n}", n)} for n in range(4)])
+    write_documents(tmp_path / "b.jsonl", [taken])
+    write_documents(tmp_path / "c.jsonl", [{**taken, "id": "second"}])
+    sources = [
+        {"name": name, "domain": domain, "files": f"{name}.jsonl", "fields": {"id": "id"}}
+        for name, domain in (("a", "a"), ("b", "b"), ("c", "b"))
+    ]
+    mixture = {"weights": {"a": "0.5", "b": "0.5"}}
+    asked = {"sources": sources, "mixture": mixture, "split": None, "dedup": {"exact": True}}
+    out = mill.run(make_recipe(tmp_path, **asked, builds=BUILDS[:1]), workers=1).out
+    mill.forget(out, source="b", workers=1)
+    assert mill.verify(out).problems == []
+    assert files_with(out, "first") >= {"ingest/c/documents-00000-000.parquet"}
+    (came_back,) = traced_documents(out, "second")
+    assert came_back.outcome.startswith("kept, ")
+
+
+SPELLINGS = ("GPL-3.0", "GPLv3", "gpl-3.0-only", "GNU GPL v3")
+OTHERS = ("GPL-3.0-or-later", "GPL-2.0", "MIT", "made up")
+
+
+@pytest.mark.parametrize("until", ["ingest", None])
+@pytest.mark.parametrize("asked", ["GPL-3.0", "GNU GPL v3"])
+def test_a_licence_means_every_document_of_it_however_either_is_spelled(
+    tmp_path: Path, asked: str, until: str | None
+) -> None:
+    records = [
+        {"id": tag, "text": text_of(tag, n), "license": tag} for n, tag in enumerate(SPELLINGS + OTHERS)
+    ]
+    write_documents(tmp_path / "web.jsonl", records)
+    sections = {"sources": [{"name": "web", "domain": "web", "files": "web.jsonl"}], "dedup": {"exact": True}}
+    recipe = make_recipe(tmp_path, **sections, builds=BUILDS[:1])
+    out = mill.run(recipe, workers=1, until=until).out
+    assert mill.forget(out, license=asked, workers=1).affected["documents"] == len(SPELLINGS)
+    left = [row["doc_id"] for row in rows_of(out, "ingest/web", "documents")]
+    assert left == list(OTHERS)
+    before = tree(out)
+    for again in SPELLINGS:
+        assert mill.forget(out, license=again, workers=1).ran == ()
+    with pytest.raises(InputError, match="no document of the run is meant"):
+        mill.forget(out, license="AGPL-3.0", workers=1)
+    assert tree(out) == before
+
+
+def test_what_no_table_of_licences_knows_is_meant_as_it_is_spelled(tmp_path: Path) -> None:
+    records = [
+        {"id": tag, "text": text_of(tag, n), "license": tag} for n, tag in enumerate(("Made Up", "made up 2"))
+    ]
+    write_documents(tmp_path / "web.jsonl", records)
+    sections = {"sources": [{"name": "web", "domain": "web", "files": "web.jsonl"}], "dedup": {"exact": True}}
+    out = mill.run(make_recipe(tmp_path, **sections, builds=BUILDS[:1]), workers=1).out
+    mill.forget(out, license="made up", workers=1)
+    assert [row["doc_id"] for row in rows_of(out, "ingest/web", "documents")] == ["made up 2"]

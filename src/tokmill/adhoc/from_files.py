@@ -207,11 +207,12 @@ def filter(
     packs, rules, languages = listed(pack), listed(rule), listed(language)
     allowed, denied = listed(allow_license), listed(deny_license)
     sections: Json = {"filters": [*packs, *(_rule(one) for one in rules)]}
-    thresholds = {"min_score": min_score, "recall": recall}
+    asked = {"min_score": min_score, "recall": recall}
+    thresholds = {key: str(value) for key, value in asked.items() if value is not None}
     if languages:
         keys: Json = {"method": "detect", "keep": languages, "detector": detector}
-        sections["language"] = {**keys, **{key: str(value) for key, value in thresholds.items() if value}}
-    elif min_score or recall or detector != "fasttext":
+        sections["language"] = {**keys, **thresholds}
+    elif thresholds or detector != "fasttext":
         raise RecipeError(
             "no language to keep", where="--detector, --min-score and --recall", next="add `--language en`"
         )

@@ -55,7 +55,7 @@ from tokmill.errors import InputError, RecipeError, RunLocked, TokmillError, plu
 from tokmill.pipeline.run import run_recipe
 from tokmill.recipe import Recipe, Split
 from tokmill.sources.hub import resolve_revision
-from tokmill.stages.ingest.shards import IngestOptions
+from tokmill.stages.ingest.options import IngestOptions
 from tokmill.stages.tokens.reading import estimate_tokens, load_clean
 from tokmill.storage.blocks import plain_sha256
 from tokmill.storage.disk import move_committed, remove_file

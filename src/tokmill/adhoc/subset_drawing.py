@@ -29,7 +29,8 @@ from tokmill.recipe import Filter, Path_, Section, Source
 from tokmill.schema import DOCUMENTS, one_piece, string_column
 from tokmill.sources.readers import check_presence, read_documents, resolve_reading
 from tokmill.sources.reading import Reading
-from tokmill.stages.ingest.shards import SampleOptions, sample_keys
+from tokmill.stages.ingest.options import SampleOptions
+from tokmill.stages.ingest.picking import sample_keys
 from tokmill.stages.ingest.stage import check_unchanged
 from tokmill.stages.sampling import bottom_k
 from tokmill.storage.location import InputFile

@@ -478,6 +478,7 @@ class Shard(NamedTuple):
     edits: Input | None
     text_bytes: int = 0  # as received: its share of the source, by documents
     edited_by: str | None = None  # what made the texts from the documents, where one does not hang on others
+    is_chat: bool = False  # its texts have marks
 
     @property
     def key(self) -> str:
@@ -599,6 +600,7 @@ def list_shards(upstream: Mapping[str, Artifact]) -> list[Shard]:
                     edits=table_input("edits", cleaned.directory, edits) if edits else None,
                     text_bytes=int(counts["text_bytes"] * entry.rows // max(counts["kept"], 1)),
                     edited_by=edited_by,
+                    is_chat=is_chat(ingested),
                 )
             )
     return shards

@@ -2,7 +2,8 @@
 
     files         sizes (or sha256) · facts of split and manifest agree
     ids           every one within the vocabulary
-    ends          every document ends in EOS, and none has EOS inside
+    ends          every document ends in EOS, and none has EOS inside, but for conversations and where
+                  `tokenizer.control` has it
     sizes         rows and tokens are as many as the manifest counts
     members       documents are those that the run or the listing puts into the split, with the tokens of
                   their texts
@@ -21,6 +22,7 @@ recorded one.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -32,8 +34,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.artifacts.cells import Markup, cell, passage
+from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.plugins import show_hooks
+from tokmill.artifacts.step import is_chat
 from tokmill.audit.membership import check_members, find_tokenizer
+from tokmill.audit.opened import open_run
 from tokmill.errors import InputError, TokmillError
 from tokmill.formats import find_format
 from tokmill.formats.index import DocumentSpan, find_row
@@ -50,6 +55,7 @@ from tokmill.loader.dataset import (
 )
 from tokmill.loader.naming import IGNORE_INDEX, Batch
 from tokmill.loader.tiny import lowest_loss, overfit
+from tokmill.stages.tokens.beside import run_of
 
 STEPS = 300
 
@@ -182,21 +188,41 @@ def check_ends(dataset: Dataset) -> tuple[bool, str]:
             ended += int(len(ids) > 0 and ids[-1] == eos)
             inside += int((ids[:-1] == eos).sum())
     missing = len(dataset) - ended
-    ok = inside == 0 and (missing == 0 or dataset.facts.layout == "pad")
+    ok = not (inside and _is_mark(dataset, eos)) and (missing == 0 or dataset.facts.layout == "pad")
     told = f"{ended:,} of {len(dataset):,} examples end in {eos}, {inside:,} times it stands inside one"
     bos = _bos_of(dataset)
     if bos is None:
         return ok, told
     begun, misplaced = _count_begins(dataset, bos)
-    return ok and not misplaced and begun == len(dataset), (
+    return ok and not (misplaced and _is_mark(dataset, bos)) and begun == len(dataset), (
         f"{told}; {begun:,} begin with {bos}, {misplaced:,} times it stands elsewhere"
     )
 
 
+def _recorded(dataset: Dataset) -> Json:
+    return dataset.manifest.facts.get("tokenizer", {}) if dataset.manifest is not None else {}
+
+
 def _bos_of(dataset: Dataset) -> int | None:
-    recorded = dataset.manifest.facts.get("tokenizer", {}) if dataset.manifest is not None else {}
-    found = recorded.get("bos_id", dataset.store.meta.get("bos_id"))
+    found = _recorded(dataset).get("bos_id", dataset.store.meta.get("bos_id"))
     return found if isinstance(found, int) else None
+
+
+def _is_mark(dataset: Dataset, id: int) -> bool:
+    """Does it begin or end documents alone? Within them stand what `tokenizer.control` names, and in
+    conversations what their template writes."""
+    if id in _recorded(dataset).get("controls", {}).values() or dataset.store.loss is not None:
+        return False
+    manifest = dataset.manifest
+    if manifest is not None:
+        with contextlib.suppress(TokmillError):  # away from its run
+            return not any(
+                is_chat(ingest)
+                for name, ingest in open_run(run_of(dataset)).items()
+                if name.removeprefix("ingest/") in manifest.facts.get("domain_of", {})
+                and manifest.inputs.get(f"step {name}") == ingest.manifest.identity
+            )
+    return True
 
 
 def _count_begins(dataset: Dataset, bos: int) -> tuple[int, int]:
@@ -208,7 +234,8 @@ def _count_begins(dataset: Dataset, bos: int) -> tuple[int, int]:
 
 
 def _check_row_ends(dataset: Dataset, eos: int) -> tuple[bool, str]:
-    """Against the index, where there is one: EOS stands in the last column of documents, and nowhere else."""
+    """Against the index, where there is one: EOS stands in the last column of documents, and nowhere else
+    where it is no more than a mark."""
     if not (dataset.directory / INDEX_NAME).is_file():
         found = sum(int((ids == eos).sum()) for _, block in _blocks(dataset) for ids in block)
         return found > 0 or not len(
@@ -218,20 +245,25 @@ def _check_row_ends(dataset: Dataset, eos: int) -> tuple[bool, str]:
     index = indexed.index
     assert index is not None, "it was asked for"
     bos = _bos_of(dataset)
-    wrong, ends = 0, 0
+    wrong = ends = inside = begun = 0
     for rows, block in _blocks(indexed):
         for row, ids in zip(rows, block, strict=True):
             places = np.flatnonzero(ids == eos)
             lasts = np.append(index.starts_of(row)[1:] - 1, len(ids) - 1)
-            ends += len(places)
-            inside = len(np.setdiff1d(places, lasts, assume_unique=True))
+            inner = len(np.setdiff1d(places, lasts, assume_unique=True))
+            ends, inside = ends + len(places) - inner, inside + inner
             # only the last document of a row may go on in another row, or have been cut
             cut = len(np.setdiff1d(lasts[:-1], places, assume_unique=True))
             cut += int(0 < len(ids) < (dataset.facts.seq_len or 0) and ids[-1] != eos)
-            wrong += inside + cut
+            wrong += cut
             if bos is not None:  # a row may begin with, or hold, the rest of a document
-                wrong += len(np.setdiff1d(np.flatnonzero(ids == bos), index.starts_of(row)))
-    return wrong == 0, f"{ends:,} documents end in {eos}, {wrong:,} ends are not where the index says"
+                begun += len(np.setdiff1d(np.flatnonzero(ids == bos), index.starts_of(row)))
+    for id, count in ((eos, inside), (bos, begun)):
+        wrong += count if id is not None and count and _is_mark(dataset, id) else 0
+    return wrong == 0, (
+        f"{ends:,} documents end in {eos}, {inside:,} times it stands inside one; {wrong:,} ends are not "
+        "where the index says"
+    )
 
 
 def check_sizes(dataset: Dataset) -> tuple[bool, str]:

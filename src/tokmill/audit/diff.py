@@ -250,6 +250,7 @@ _TOKENIZER_FACTS = (
     "encoding",
     "vocab_size",
     "padded_vocab_size",
+    "bos_id",
     "eos_id",
     "controls",
 )

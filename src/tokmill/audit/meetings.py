@@ -4,7 +4,8 @@
     text ─ documents that have it, as trained ─┴─> its turns ─ rows ─ loader/history: their samples ─> steps
            on ─ which of their tokens
 
-A row that has another part of the document has not met the text.
+A row that has another part of the document has not met the text. Where tokens are in another order than the
+text (`fim`), all rows of the document are told.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Meeting(NamedTuple):
     position: int  # in the epoch
     step: int | None  # None: the batch size was not told
     is_seen: bool
+    is_placed: bool = True  # of a text: it stands in these tokens; or else somewhere in the document
 
 
 class Sought(NamedTuple):
@@ -52,6 +54,7 @@ class Sought(NamedTuple):
     doc_id: str
     sequence: int
     spans: list[Span] | None
+    is_placed: bool = True
 
 
 def seek_document(split: BuildSplit, doc_id: str, source: str | None) -> list[Sought] | None:
@@ -80,7 +83,8 @@ def seek_text(split: BuildSplit, turns: Turns, text: str, source: str | None) ->
             if sequence is None or text not in load_clean_text(run, place):
                 continue
             spans = _spans_of(run, place, split.split, sequence, text)
-            found.append(Sought(place, str(table.column("doc_id")[row]), sequence, spans))
+            doc_id = str(table.column("doc_id")[row])
+            found.append(Sought(place, doc_id, sequence, spans, is_placed=spans is not None))
             if len(found) > MOST_DOCUMENTS:
                 raise InputError(
                     f"more than {MOST_DOCUMENTS:,} documents have it", where="text", next="give more words"
@@ -102,9 +106,12 @@ def _edited(run: RunPlaces, place: Place) -> np.ndarray[tuple[int], np.dtype[np.
     return np.unique(np.concatenate([np.empty(0, np.int64), *rows]))
 
 
-def _spans_of(run: RunPlaces, place: Place, split: str, sequence: int, text: str) -> list[Span]:
-    """Tokens that have a character of it, wherever it stands in the document."""
+def _spans_of(run: RunPlaces, place: Place, split: str, sequence: int, text: str) -> list[Span] | None:
+    """Tokens that have a character of it, wherever it stands in the document; None: they are not the text's
+    one after the other, as with `fim`."""
     document = load_document(run, place, split, sequence)
+    if not document.is_same:
+        return None
     data, wanted, spans = document.text.encode(), text.encode(), list[Span]()
     at = data.find(wanted)
     while at >= 0:
@@ -138,7 +145,8 @@ def meetings(
                         continue
                     build = split.name.removeprefix("build/")
                     told = (sought.place.shard.source, sought.doc_id, build, row, columns, tokens)
-                    found.append(Meeting(*told, *sample, step if has_steps else None, sample < now))
+                    when = step if has_steps else None
+                    found.append(Meeting(*told, *sample, when, sample < now, sought.is_placed))
     return sorted(found, key=lambda one: (one.epoch, one.position, one.columns))
 
 

@@ -25,14 +25,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from tokmill.adhoc.single_steps import DECISIONS
 from tokmill.adhoc.subset import MANIFEST_NAME, META_NAME
 from tokmill.artifacts.cache import cache_directory, unknown_texts
 from tokmill.artifacts.manifest import (
+    NO_DOCUMENTS,
     FileEntry,
     Json,
     Manifest,
+    add_counts,
     check_conservation,
     fingerprint_of,
     sum_counts,
@@ -44,7 +47,7 @@ from tokmill.errors import CorruptFile, InputError, TokmillError
 from tokmill.formats import Format, all_formats
 from tokmill.formats.index import map_ids
 from tokmill.schema import one_piece
-from tokmill.stages.ingest.shards import IngestOptions
+from tokmill.stages.ingest.options import IngestOptions
 from tokmill.storage.blocks import BLOCK_BYTES, open_stream, plain_sha256, read_exactly
 from tokmill.storage.location import is_within, read_whole
 from tokmill.storage.tables import load_table
@@ -136,16 +139,17 @@ def chain_problems(artifacts: dict[str, Artifact]) -> Iterator[Problem]:
 
 
 def flow_problems(artifacts: dict[str, Artifact]) -> Iterator[Problem]:
-    by_step = {artifact.manifest.step: artifact.manifest for artifact in artifacts.values()}
-    for name, artifact in artifacts.items():
-        manifest = artifact.manifest
+    counted = {name: _with_counts(artifact.manifest) for name, artifact in artifacts.items()}
+    by_step = {manifest.step: manifest for manifest in counted.values()}
+    for name, manifest in counted.items():
         if manifest.kind not in _COUNTED:
             continue
         try:
             check_conservation(manifest.counts, where=name)
         except TokmillError as error:
             yield Problem(name, error.what)
-        if manifest.tasks and sum_counts(manifest.receipts()) != manifest.counts:
+        added = add_counts(NO_DOCUMENTS, sum_counts(manifest.receipts()))
+        if manifest.tasks and added != manifest.counts:
             yield Problem(name, "the counts of its tasks do not add up to its own")
     judged = "scores" if "scores" in by_step else "clean"  # who says last which documents are compared
     flow = (
@@ -166,6 +170,11 @@ def flow_problems(artifacts: dict[str, Artifact]) -> Iterator[Problem]:
         yield from _flow_of_tokens(by_step["tokens"], by_step)
     elif "split" in by_step:
         yield from _flow_into(("texts",), by_step["split"].counts["kept"], by_step)
+
+
+def _with_counts(manifest: Manifest) -> Manifest:
+    """A step that had nothing to do counted nothing once."""
+    return replace(manifest, counts=add_counts(NO_DOCUMENTS, manifest.counts))
 
 
 def _flow_of_tokens(tokens: Manifest, by_step: Mapping[str, Manifest]) -> Iterator[Problem]:

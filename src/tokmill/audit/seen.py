@@ -95,6 +95,7 @@ def seen(
     seed: int = 0,
     weights: Sequence[float | str] | None = None,
     shuffle: Shuffle | None = None,
+    bucketing: tuple[int, int] | None = None,
     drop_last: bool = False,
     split: str | None = None,
     by: str = "source",
@@ -105,14 +106,15 @@ def seen(
     batch: int | None = None,
     out: str | Path | None = None,
 ) -> Seen:
-    """What was trained on before a `state` of the loader (a mapping, or a file of JSON), or before a `step`
-    of `batch_size` samples on each of `world_size` ranks. Of several builds, the datasets of one loader with
-    `weights`. `by`: source, domain, license, language, or a score of the run, in tenths. `doc_id`: also in
-    which steps that document was and will be, up to the end of the next epoch; `text`: the same of all
-    documents that have it, where they have it; `source`: only of that one. `stage`: which one is meant, where
-    a state has several of one build. `batch`: also the documents and characters of that step, rank by rank.
-    `out`: a Parquet file for all documents, one row each. Of a run that is the rest of others, what those
-    trained on is told (`earlier_tokens`) and not counted."""
+    """What was trained on before a `state` of the loader (a mapping, or a file of JSON), or before a
+    `step` of `batch_size` samples on each of `world_size` ranks. Of several builds, the datasets of one
+    loader with `weights`; `bucketing`: its window and run. `by`: source, domain, license, language, or a
+    score of the run, in tenths. `doc_id`: also in which steps that document was and will be, up to the
+    end of the next epoch; `text`: the same of all documents that have it, where they have it; `source`:
+    only of that one. `stage`: which one is meant, where a state has several of one build. `batch`: also
+    the documents and characters of that step, rank by rank. `out`: a Parquet file for all documents, one
+    row each. Of a run that is the rest of others, what those trained on is told (`earlier_tokens`) and
+    not counted."""
     if doc_id is not None and text is not None:
         raise InputError("is asked for beside a text", where="doc_id", next="give one of them")
     if source is not None and doc_id is None and text is None:
@@ -123,8 +125,8 @@ def seen(
         )
     found = read_until(
         builds, state=state, step=step, batch_size=batch_size, world_size=world_size, seed=seed,
-        weights=weights, shuffle=shuffle, drop_last=drop_last, split=split, needs_steps=batch is not None,
-        stage=stage,
+        weights=weights, shuffle=shuffle, bucketing=bucketing, drop_last=drop_last, split=split,
+        needs_steps=batch is not None, stage=stage,
     )  # fmt: skip
     loader, opened, (epoch, position) = found.loader, found.opened, found.now
     turns = [turns_of(one) for one in opened]
@@ -219,6 +221,7 @@ def read_until(
     seed: int,
     weights: Sequence[float | str] | None,
     shuffle: Shuffle | None,
+    bucketing: tuple[int, int] | None,
     drop_last: bool,
     split: str | None,
     needs_steps: bool = False,
@@ -245,7 +248,7 @@ def read_until(
         )
     if batch_size is None and (step is not None or needs_steps or drop_last):
         raise InputError("steps need a batch size", where="batch_size", next="give it (`--batch-size`)")
-    asked = {"seed": seed, "weights": weights, "shuffle": shuffle, "bucketing": None} | dict(told or {})
+    asked = {"seed": seed, "weights": weights, "shuffle": shuffle, "bucketing": bucketing} | dict(told or {})
     loader = Batches(
         [open_dataset(path, split) for path in paths],
         batch_size or 1,

@@ -351,14 +351,15 @@ FOUND = pa.schema(
     [
         pa.field("row", pa.uint32(), nullable=False),
         pa.field("kind", pa.string(), nullable=False),
-        pa.field("start", pa.int64(), nullable=False),  # bytes into the original text of the row
+        pa.field("start", pa.int64(), nullable=False),  # bytes into the text as it is given
         pa.field("end", pa.int64(), nullable=False),
     ]
 )
 
 
 class Redactions(NamedTuple):
-    """`rows` changed to `texts`; `found` has one line per replacement, by row and start."""
+    """`rows` changed to `texts`; `found` has one line per replacement, by row and start. Bytes are of the
+    texts as they are given, whatever was rewritten in several passes."""
 
     rows: np.ndarray[Any, np.dtype[np.int64]]
     texts: Any

@@ -17,6 +17,7 @@ text is the normalized one.
 from __future__ import annotations
 
 import unicodedata
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,6 +47,7 @@ from tokmill.clean.language import (
 from tokmill.clean.license_policy import KEEP, QUARANTINE, LicensePolicy, judge_licenses, make_policy
 from tokmill.clean.measures import measure, measure_by
 from tokmill.clean.rules import AFTER, HOOK, WHITESPACE, CompiledFilters, Judged, edit_and_measure, judge
+from tokmill.clean.rules import EMPTY as EMPTY
 from tokmill.clean.url_policy import (
     Blocklist,
     Fault,
@@ -61,7 +63,7 @@ from tokmill.kernels.characters import measure_text
 from tokmill.kernels.wordclasses import VERSION as WORD_CLASSES
 from tokmill.schema import SCORE, one_piece, string_column
 from tokmill.scores.scoring import HOOK as SCORE_HOOK
-from tokmill.scores.scoring import ScorePlan, score_columns
+from tokmill.scores.scoring import ScorePlan, score_columns, texts_to_score
 
 Column = NDArray[Any]
 
@@ -129,12 +131,13 @@ def apply_filters(
         # not called with no documents: the function need not handle that
         columns, plugin = {"text": texts, **others}, Plugin("measures", name, digest)
         measures[HOOK + name] = measure_by(plugin, columns) if count else np.zeros(0)
+    scored = texts_to_score(texts, scoring.plans)
     for plan in scoring.plans:
         if plan.kind == SCORE_HOOK and not plan.is_stored:
             assert plan.plugin is not None
-            columns = {"text": texts, **others}
+            columns = {"text": scored, **others}
             measures[plan.column] = measure_by(plan.plugin, columns) if count else np.zeros(0)
-    measures |= score_columns(texts, scoring.plans, scoring.files)
+    measures |= score_columns(scored, scoring.plans, scoring.files)
     measures |= scoring.stored
     judged = judge(measures, filters.rules, count)
     if redact:
@@ -158,15 +161,15 @@ def _redact(texts: Any, kinds: Sequence[str], changed: Column, changes: list[Cha
     return apply_edits(texts, done.rows, done.texts)
 
 
-EMPTY = "empty"
-
 # Of how documents are examined, where nothing else in the config tells it. 2: who is out for good is not
 # measured; 3: examples are drawn by id; 4, of packs: what empties a document is named, and some are looked at
-# for their language.
-_VERSION, _VERSION_OF_PACKS = 3, 4
+# for their language; 5, of hooks that measure or score: what they answer is float64.
+_VERSION, _VERSION_OF_PACKS, _VERSION_OF_HOOKS = 3, 4, 5
 
 
-def version_of(filters: CompiledFilters) -> int:
+def version_of(filters: CompiledFilters, scores: Sequence[ScorePlan]) -> int:
+    if filters.hooks or any(plan.kind == SCORE_HOOK and not plan.is_stored for plan in scores):
+        return _VERSION_OF_HOOKS
     return _VERSION_OF_PACKS if filters.packs else _VERSION
 
 
@@ -326,7 +329,10 @@ def _claim_emptied(decided: _Verdicts, is_empty: Column, changes: Sequence[Chang
     ]
     decided.claim(is_empty, EMPTY, 0, 1, details=pa.DictionaryArray.from_arrays(by, told))
     taken = np.bincount(by[fresh], minlength=len(changes)).tolist()
-    return {change.reason: count for change, count in zip(changes, taken, strict=True) if count}
+    found = Counter[str]()  # transforms of two files may have one name
+    for change, count in zip(changes, taken, strict=True):
+        found[change.reason] += count
+    return dict(+found)
 
 
 def is_blank(hashes: Column) -> Column:

@@ -328,13 +328,15 @@ class LanguagePlan(msgspec.Struct, frozen=True):
     applied: Literal["field", "detect", "none"]
     key: str | None = None  # in `meta`, for field
     model: str = ""  # sha256 of the detector's model
+    # of a field that decides. 2: no score is told of it. Without: who was not wanted had 1, and the bound 0
+    version: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class Spoken(NamedTuple):
     """Per document its language (null: not known), how sure that is, and what is wrong with it."""
 
     codes: Any  # string column
-    scores: NDArray[np.float64]  # 1 where the source itself says it
+    scores: NDArray[np.float64]  # NaN, and the bound too, where the source itself says it
     min_score: float
     is_unsure: NDArray[np.bool_]
     is_other: NDArray[np.bool_]
@@ -346,7 +348,7 @@ def judge_languages(meta: Any, texts: Any, plan: LanguagePlan) -> Spoken:
     if plan.applied == "field":
         assert plan.key is not None, "a field is applied only where the source names it"
         codes = _field_codes(meta, plan.key)
-        scores, min_score = np.ones(len(texts)), 0.0
+        scores, min_score = np.full(len(texts), np.nan), np.nan
     else:
         codes, scores = detect_languages(texts, asked.detector)
         min_score = float(asked.min_score)

@@ -166,7 +166,13 @@ _CC_NOTES = [
     ("-SA", "ShareAlike: adaptations under the same licence"),
 ]
 _SHARE_ALIKE = ("ODbL-", "GFDL-", "CDLA-Sharing-", "CC-SA-")
-_COPYLEFT = ("GPL-", "AGPL-", "LGPL-", "MPL-", "EPL-", "EUPL-", "CDDL-", "OSL-")
+_COPYLEFT = ("GPL-", "AGPL-", "LGPL-", "MPL-", "EPL-", "EUPL-", "CDDL-", "OSL-", "SSPL-")
+# Of the SPDX list, beside those of Creative Commons: what says who may use it, or for what.
+_NON_COMMERCIAL = ("PolyForm-Noncommercial-", "NCGL-UK-")
+_RESTRICTED = (
+    *("BUSL-", "Elastic-", "PolyForm-", "Hippocratic-", "Aladdin", "C-UDA-"),
+    "BSD-3-Clause-No-Military-License",
+)
 _FREE = ("CC0-", "PDDL-", "Unlicense", "0BSD", "CC-PD", "WTFPL", "LicenseRef-Public-Domain", "MIT-0")
 
 
@@ -211,7 +217,7 @@ def license_name(spdx: str) -> str:
 
 
 def license_url(spdx: str) -> str | None:
-    """The legal code for Creative Commons, the page of the SPDX list for the rest of it."""
+    """Of one licence: the legal code for Creative Commons, the page of the SPDX list for the rest of it."""
     plain = spdx.removesuffix("+")
     if plain in known().references:
         return known().references[plain][1]
@@ -232,6 +238,7 @@ def license_url(spdx: str) -> str | None:
 
 def obligations(spdx: str) -> str:
     """What one licence asks for, in a few words. A reminder to read it, not a reading of it."""
+    spdx = spdx.removesuffix("+")
     plain = spdx.removeprefix("LicenseRef-")
     if spdx.startswith(_FREE):
         return "no attribution required"
@@ -241,6 +248,10 @@ def obligations(spdx: str) -> str:
         return "attribution required; ShareAlike: adaptations under the same licence"
     if plain.startswith(_COPYLEFT):
         return "keep copyright and licence notices; copyleft: derived works under the same licence"
+    if plain.startswith(_NON_COMMERCIAL):
+        return "keep copyright and licence notices; non-commercial use only"
+    if plain.startswith(_RESTRICTED):
+        return "keep copyright and licence notices; restricted use: read its terms"
     if spdx in known().licenses or spdx == "LicenseRef-BSD" or spdx == "LicenseRef-Apache":
         return "keep copyright and licence notices"
     return "read its terms"

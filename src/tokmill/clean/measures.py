@@ -95,7 +95,8 @@ def measure_both(
 
 
 def measure_by(plugin: Plugin, columns: Mapping[str, Any], *others: Any) -> Column:
-    """One number per document by a function of somebody else's: int64, or float64."""
+    """One number per document by a function of somebody else's: float64, whole numbers too. It may answer
+    those for one shard and others for the next, and a column has one type in all of them."""
 
     def numbers(answer: Any, rows: int) -> Column:
         with plugin.blamed():
@@ -105,12 +106,9 @@ def measure_by(plugin: Plugin, columns: Mapping[str, Any], *others: Any) -> Colu
                 f"returned {values.dtype} of shape {values.shape}; {rows} numbers are needed",
                 "return a list, or a NumPy array, with a number for each of columns['text']",
             )
-        is_real = (
-            values.dtype.kind == "f" or values.dtype == np.uint64
-        )  # which has numbers that int64 has not
-        if is_real and not np.isfinite(values).all():
+        if not np.isfinite(values).all():
             raise plugin.fault("returned a number that is not finite", "return 0 instead")
-        return values.astype(np.float64 if is_real else np.int64)
+        return values.astype(np.float64)
 
     found: Column = plugin.ask(columns, numbers, *others)
     return found

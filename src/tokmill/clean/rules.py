@@ -32,7 +32,10 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tokmill.artifacts.plugins import find_plugin
+from tokmill.clean.language import OTHER_LANGUAGE, UNSURE_LANGUAGE
+from tokmill.clean.license_policy import DENIED, NOT_ALLOWED, UNKNOWN
 from tokmill.clean.measures import MEASURES, KeptLines, measure_both
+from tokmill.clean.url_policy import BLOCKED_DOMAIN, BLOCKED_URL, BLOCKED_WORD, NO_URL, ROBOTS
 from tokmill.errors import RecipeError
 from tokmill.kernels import lineedits
 from tokmill.kernels.patterns import JAVASCRIPT, POLICY_PHRASES, PhraseTable, phrase_table
@@ -186,6 +189,13 @@ def _part(pack: str, line_edits: dict[str, Any] | None = None) -> Pack:
 
 Column = NDArray[Any]
 
+EMPTY = "empty"
+# A rule that gave one of these would be taken for it: by `whatif`, and where causes are told.
+_GIVEN = (
+    *(EMPTY, OTHER_LANGUAGE, UNSURE_LANGUAGE, DENIED, NOT_ALLOWED, UNKNOWN),
+    *(BLOCKED_DOMAIN, BLOCKED_URL, BLOCKED_WORD, NO_URL),
+)
+
 AFTER, HOOK = "after.", "hook."
 
 Bound = Literal["min", "max"]
@@ -264,8 +274,9 @@ def compile_filters(
             if unused:
                 raise _no_such_rule(sorted(unused)[0], pack.simple(), rule.pack)
         elif str(rule.measure).startswith(SCORE):
-            if not str(rule.measure).endswith(PERCENTILE):
-                rules += score_rules(rule)
+            on_score = score_rules(rule)
+            if not str(rule.measure).endswith(PERCENTILE):  # judged later, when all are scored
+                rules += on_score
         else:
             rules += _own_rules(rule, AFTER if edits is not None else "")
             if (name := str(rule.measure)) not in MEASURES:
@@ -289,21 +300,29 @@ def _pack_rule(pack: str, rule: PackRule, prefix: str, other: float | None) -> R
 def _own_rules(rule: Filter, prefix: str) -> list[Rule]:
     name = str(rule.measure)
     label, column = (name, prefix + name) if name in MEASURES else (name.rpartition(":")[2], HOOK + name)
-    return [
-        Rule(f"{label}.{bound}", column, bound, threshold, rule.reason or fault_of(label, bound))
-        for bound in BOUNDS
-        if (threshold := getattr(rule, bound)) is not None
-    ]
+    return _rules_on(rule, label, column)
 
 
 def score_rules(rule: Filter) -> list[Rule]:
     """On a score, or on its percentile: the column has the name of the measure."""
     name = str(rule.measure)
-    return [
-        Rule(f"{name}.{bound}", name, bound, threshold, rule.reason or fault_of(name, bound))
+    return _rules_on(rule, name, name)
+
+
+def _rules_on(rule: Filter, label: str, column: str) -> list[Rule]:
+    found = [
+        Rule(f"{label}.{bound}", column, bound, threshold, rule.reason or fault_of(label, bound))
         for bound in BOUNDS
         if (threshold := getattr(rule, bound)) is not None
     ]
+    for one in found:
+        if one.reason in _GIVEN or one.reason.startswith(ROBOTS):
+            raise RecipeError(
+                f"`{one.reason}` is a reason of tokmill's own, for documents that no rule judged",
+                where=f"filters: {one.name}",
+                next="give the rule another `reason`",
+            )
+    return found
 
 
 def fault_of(label: str, bound: Bound) -> str:

@@ -40,6 +40,13 @@ _READ = (
         type=click.Choice(["epoch", "none"]),
         help="Rows in a new order in each epoch, or as they lie. [default: as the loader does]",
     ),
+    click.option(
+        "--bucketing",
+        type=click.IntRange(1),
+        nargs=2,
+        metavar="WINDOW RUN",
+        help="Of the loader: 4096 64. [default: none]",
+    ),
     click.option("--drop-last", is_flag=True, help="The loader leaves out the samples that fill no step."),
     click.option("--split", help="Split of the builds. [default: train]"),
 )
@@ -135,6 +142,8 @@ def _render_meetings(meetings: list[Meeting]) -> None:
         seen = "[green]seen[/]" if one.is_seen else "[dim]to come[/]"
         first, stop = one.tokens
         where = f"{shown(one.build)} row {one.row:,}, tokens {first:,} to {stop:,} of {shown(one.doc_id)}"
+        if not one.is_placed:
+            where += ", which may have it"
         out.print(f"{seen}  {when}  {where}")
     if len(meetings) > _SHOWN_MEETINGS:
         out.print(f"[dim]and {plural(len(meetings) - _SHOWN_MEETINGS, 'more')}: see --json[/]")

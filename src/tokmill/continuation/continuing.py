@@ -74,6 +74,7 @@ def continue_(
     seed: int = 0,
     weights: Sequence[float | str] | None = None,
     shuffle: Shuffle | None = None,
+    bucketing: tuple[int, int] | None = None,
     drop_last: bool = False,
     split: str | None = None,
     set: Settings = (),
@@ -108,7 +109,7 @@ def continue_(
     reads = [
         read_until(
             own, state=state, step=step, batch_size=batch_size, world_size=world_size, seed=seed,
-            weights=weights, shuffle=shuffle, drop_last=drop_last, split=split,
+            weights=weights, shuffle=shuffle, bucketing=bucketing, drop_last=drop_last, split=split,
         )
         for own, state in stages
     ]  # fmt: skip

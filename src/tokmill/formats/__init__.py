@@ -108,7 +108,7 @@ class Tokens(Protocol):
 
     @property
     def has_loss(self) -> bool:
-        """Is there a token that is not learned? Then `read_loss`, and `loss` of sequences, say which."""
+        """Has the build a token that is not learned? Then `read_loss`, and `loss` of sequences, say which."""
 
     def read_loss(self) -> Iterator[NDArray[np.integer]]:
         """Of the rows of `read_rows`: 1 where a token is learned, 0 elsewhere and at padding; uint8."""

@@ -49,6 +49,7 @@ from tokmill.formats.ids import (
     corrupt,
     cut_sequences,
     described_as,
+    joined,
     load_meta,
     meta_entry,
     regroup,
@@ -62,7 +63,6 @@ from tokmill.storage.disk import (
     load_bytes,
     open_commit,
     remove_file,
-    told_as_unreadable,
     unreadable,
 )
 
@@ -109,8 +109,7 @@ def _write(directory: Path, tokens: Tokens, first_shard: int) -> list[FilePart]:
     )
     pieces = _cut_at(batches, rows_per_shard)
     first = next(pieces, None)
-    has_names = not tokens.seq_len if first is None else first.doc_ids is not None
-    schema, parts = _schema(has_names), []
+    schema, parts = _schema(has_names=not tokens.seq_len), []
     for number in range(first_shard, first_shard + max(-(-tokens.rows // rows_per_shard), 1)):
         shard = Shard(_shard_name(number, count), 0, 0, "")
         digest = hashlib.sha256()
@@ -130,20 +129,11 @@ def _write(directory: Path, tokens: Tokens, first_shard: int) -> list[FilePart]:
     return parts
 
 
-def _has_names(path: Path) -> bool:
-    """As its schema says."""
-    import pyarrow as pa
-
-    with told_as_unreadable(path), pa.OSFile(str(path)) as file:
-        return "doc_id" in pa.ipc.open_stream(file).schema.names
-
-
 def _describe(directory: Path, tokens: Tokens, written: Sequence[FilePart]) -> list[FileEntry]:
     entries = [part.entry for part in written]
     shards = [Shard(one.entry.path, one.rows, one.tokens, one.entry.content_sha256) for one in written]
     remove_stale(directory, "data-*.arrow", [shard.file for shard in shards])
-    has_names = _has_names(directory / shards[0].file)
-    for name, described in _beside(shards, tokens.split, has_names).items():
+    for name, described in _beside(shards, tokens.split, has_names=not tokens.seq_len).items():
         entries.append(file_entry(name, "meta", commit_bytes(directory / name, described), rows=1))
     whole = {
         **tokens.describe(),
@@ -216,19 +206,28 @@ def _beside(shards: list[Shard], split: str, has_names: bool) -> dict[str, bytes
 
 
 class _Streams:
-    """A directory whose description, files beside it and streams agree; ids are mapped, not read."""
+    """A directory whose description, files beside it and streams agree; ids are mapped, not read. Objects
+    are decoded whole, each when a row of it is asked for."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = Path(directory)
+        self._directory = directory
         path = self._directory / META_NAME
         self.meta, self.facts = load_meta(self._directory, "arrow", "Arrow streams", _Facts)
         facts = self.facts
         facts.check("arrow", path)
         check_parts(facts, facts.parts, path)
-        self.shards = [self._map(shard) for shard in facts.parts]
+        self._is_mapped = isinstance(directory, Path)
+        self.shards = [self._map(shard) for shard in facts.parts] if self._is_mapped else []
         self._check_beside()
 
-    def store(self) -> _MappedStore:
+    def store(self) -> PartStore:
+        if not self._is_mapped:
+            parts = [
+                Part(self._directory / shard.file, shard.rows, shard.tokens, shard.content_sha256)
+                for shard in self.facts.parts
+            ]
+            length = self.facts.seq_len
+            return PartStore("arrow", self.meta, parts, self._decode, is_mapped=False, seq_len=length)
         batches = [
             (Part(self._directory / shard.file, len(batch.lengths), len(batch.ids), ""), batch)
             for shard, batches in zip(self.facts.parts, self.shards, strict=True)
@@ -241,13 +240,24 @@ class _Streams:
 
     def check(self) -> None:
         for shard, batches in zip(self.facts.parts, self.shards, strict=True):
-            path, digest = self._directory / shard.file, hashlib.sha256()
-            for batch in batches:
-                names: Any = batch.doc_ids  # of a map they are found one by one
-                add_content(digest, batch if names is None else batch._replace(doc_ids=names.to_pylist()))
-                check_vocabulary(batch.ids, self.meta, path)
-            if digest.hexdigest() != shard.content_sha256:
-                raise corrupt(f"holds other sequences than {META_NAME} describes", path)
+            for batch in self._proven(shard, batches):
+                check_vocabulary(batch.ids, self.meta, self._directory / shard.file)
+
+    def _decode(self, number: int) -> Sequences:
+        shard = self.facts.parts[number]
+        batches = list(self._proven(shard, self._map(shard)))
+        return joined(batches) if batches else Sequences(np.empty(0, np.int32), np.empty(0, np.int64))
+
+    def _proven(self, shard: Shard, batches: list[Sequences]) -> Iterator[Sequences]:
+        """With the names of their documents as they are written."""
+        digest = hashlib.sha256()
+        for batch in batches:
+            names: Any = batch.doc_ids  # of a map they are found one by one
+            read = batch if names is None else batch._replace(doc_ids=names.to_pylist())
+            add_content(digest, read)
+            yield read
+        if digest.hexdigest() != shard.content_sha256:
+            raise corrupt(f"holds other sequences than {META_NAME} describes", self._directory / shard.file)
 
     def _map(self, shard: Shard) -> list[Sequences]:
         path = self._directory / shard.file
@@ -260,10 +270,8 @@ class _Streams:
 
     def _check_beside(self) -> None:
         """Both are what is written for these shards: `datasets` would read others, or none."""
-        has_names = any(batch.doc_ids is not None for batches in self.shards for batch in batches)
-        if not self.facts.n_seqs:
-            has_names = self.facts.seq_len is None
-        expected = _beside(self.facts.parts, str(self.meta.get("split")), has_names)
+        split, has_names = str(self.meta.get("split")), self.facts.seq_len is None
+        expected = _beside(self.facts.parts, split, has_names)
         for name, described in expected.items():
             path = self._directory / name
             if not path.is_file():
@@ -305,7 +313,10 @@ def _map_batches(path: Path) -> list[Sequences]:
     import pyarrow as pa
 
     try:
-        with pa.memory_map(str(path)) as source:
+        # Arrow maps files of this machine; of an object it is handed the bytes
+        with (
+            pa.memory_map(str(path)) if isinstance(path, Path) else pa.BufferReader(load_bytes(path))
+        ) as source:
             source.seek(max(source.size() - len(_END_OF_STREAM), 0))
             if source.read() != _END_OF_STREAM:  # Arrow takes the end of the file for that of the stream
                 raise pa.ArrowInvalid("the stream has no end marker: the file is truncated")

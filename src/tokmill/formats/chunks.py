@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import FileEntry, file_entry
-from tokmill.errors import CorruptFile, InputError
+from tokmill.errors import InputError
 from tokmill.formats import Format, Parts, Tokens
 from tokmill.formats.ids import (
     META_NAME,
@@ -35,6 +35,7 @@ from tokmill.formats.ids import (
     SplitFacts,
     cast_ids,
     check_parts,
+    check_size,
     check_vocabulary,
     corrupt,
     described_as,
@@ -193,10 +194,10 @@ class _Chunks:
         facts.check(layout.name, path)
         check_parts(facts, facts.parts, path)
         for part in facts.parts:
-            self._check_size(self._directory / part.file, part.bytes)
+            check_size(self._directory / part.file, part.bytes)
         index = self._directory / INDEX_NAME
         expected = _spelled(layout.index(facts.parts))
-        self._check_size(index, len(expected))
+        check_size(index, len(expected))
         if load_bytes(index) != expected:
             raise corrupt(f"does not describe the parts of {META_NAME}", index)
 
@@ -232,15 +233,6 @@ class _Chunks:
     def check(self) -> None:
         for number, part in enumerate(self.facts.parts):
             check_vocabulary(self.load(number).ids, self.meta, self._directory / part.file)
-
-    def _check_size(self, path: Path, expected: int) -> None:
-        if not path.is_file():
-            raise CorruptFile(
-                f"no such file, and {META_NAME} tells of it", where=str(path), next="copy the directory again"
-            )
-        size = path.stat().st_size
-        if size != expected:
-            raise corrupt(f"{size:,} bytes, but {META_NAME} describes {expected:,}", path)
 
 
 def offsets_of(data: bytes) -> NDArray[np.int64]:

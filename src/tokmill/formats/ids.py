@@ -309,6 +309,17 @@ def meta_entry(directory: Path, written: Written) -> FileEntry:
     return file_entry(META_NAME, "meta", written, rows=1, content_sha256=fingerprint_of(described))
 
 
+def check_size(path: Path, expected: int) -> None:
+    """Of a file that the description tells of."""
+    if not path.is_file():
+        raise CorruptFile(
+            f"no such file, and {META_NAME} tells of it", where=str(path), next="copy the directory again"
+        )
+    size = path.stat().st_size
+    if size != expected:
+        raise corrupt(f"{size:,} bytes, but {META_NAME} describes {expected:,}", path)
+
+
 def corrupt(what: str, path: Path | str) -> CorruptFile:
     return CorruptFile(
         what, where=str(path), next="copy the file again, or build it again: it is cut or damaged"

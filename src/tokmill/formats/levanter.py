@@ -102,7 +102,7 @@ class _Cache:
     """A directory whose description, ledger and arrays agree; ids are not read yet."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = Path(directory)
+        self._directory = directory
         path = self._directory / META_NAME
         self.meta, self.facts = load_meta(self._directory, "levanter", "a cache of Levanter", SplitFacts)
         facts = self.facts

@@ -26,7 +26,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import FileEntry, file_entry
-from tokmill.errors import CorruptFile
 from tokmill.formats import Format, Parts, Shape, Tokens
 from tokmill.formats.ids import (
     META_NAME,
@@ -37,6 +36,7 @@ from tokmill.formats.ids import (
     RowStore,
     SplitFacts,
     Store,
+    check_size,
     check_vocabulary,
     corrupt,
     cut_sequences,
@@ -218,10 +218,7 @@ def open_documents(index: Path) -> Documents | None:
         return None
     if facts.index != index.name or facts.seq_len is not None or not facts.arrays:
         return None
-    if not at_hand(index).is_file():
-        raise _no_such_file(index)
-    if (size := index.stat().st_size) != 8 * facts.n_seqs:
-        raise _other_size(size, 8 * facts.n_seqs, index)
+    check_size(at_hand(index), 8 * facts.n_seqs)
     return Documents(_map_ends(index, facts), index.parent / facts.arrays[0].file, facts.n_tokens)
 
 
@@ -231,16 +228,6 @@ def _map_ends(index: Path, facts: _Facts) -> NDArray[np.int64]:
     if (int(ends[-1]) if ends.size else 0) != facts.n_tokens:
         raise corrupt(f"the last document does not end at token {facts.n_tokens:,}", index)
     return ends
-
-
-def _no_such_file(path: Path) -> CorruptFile:
-    return CorruptFile(
-        f"no such file, and {META_NAME} tells of it", where=str(path), next="copy the directory again"
-    )
-
-
-def _other_size(size: int, expected: int, path: Path) -> CorruptFile:
-    return corrupt(f"{size:,} bytes, but {META_NAME} describes {expected:,}", path)
 
 
 class _Streams:
@@ -318,11 +305,7 @@ class _Streams:
         return self._directory / str(self.facts.index)
 
     def _check_file(self, path: Path, expected: int, header: bytes) -> None:
-        if not path.is_file():
-            raise _no_such_file(path)
-        size = path.stat().st_size
-        if size != expected:
-            raise _other_size(size, expected, path)
+        check_size(path, expected)
         with told_as_unreadable(path), path.open("rb") as file:
             if file.read(len(header)) != header:
                 raise corrupt(f"does not begin with the header that {META_NAME} describes", path)

@@ -279,9 +279,10 @@ def _cut(tokens: Tokens) -> Iterator[tuple[int, int]]:
 
 
 def _write(directory: Path, tokens: Tokens, first: int) -> list[FilePart]:
+    nameless = (batch._replace(doc_ids=None) for batch in tokens.read_sequences())  # names are not even read
     return [
         FilePart(file_entry(part.file, "shard", written, rows=0), part.examples, part.tokens)
-        for part, written in _write_parts(directory, tokens.read_sequences(), first, PART_TOKENS)
+        for part, written in _write_parts(directory, nameless, first, PART_TOKENS)
     ]
 
 

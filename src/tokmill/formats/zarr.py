@@ -37,8 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import FileEntry, file_entry
-from tokmill.errors import CorruptFile
-from tokmill.formats.ids import META_NAME, Ids, Pieces, corrupt, plain, remove_stale
+from tokmill.formats.ids import Ids, Pieces, check_size, corrupt, plain, remove_stale
 from tokmill.storage.disk import commit_bytes, load_bytes, map_array, open_commit, told_as_unreadable
 
 _HEADER = 16
@@ -106,18 +105,12 @@ class ZarrArray:
     def __init__(self, directory: Path, count: int, kind: str, grid: Grid = GRID) -> None:
         self._directory, self._grid, self._count = directory, grid, count
         self._kind = np.dtype(kind).newbyteorder("<")
+        self._header = _HEADER // self._kind.itemsize
+        self._width = self._header + grid.chunk  # of a chunk, in values
         self._chunks = list(grid.chunks_of(count))
         self._shards: dict[int, Ids] = {}
         for path, expected in self.files():
-            if not path.is_file():
-                raise CorruptFile(
-                    f"no such file, and {META_NAME} tells of it",
-                    where=str(path),
-                    next="copy the directory again",
-                )
-            size = path.stat().st_size
-            if size != expected:
-                raise corrupt(f"{size:,} bytes, but {META_NAME} describes {expected:,}", path)
+            check_size(path, expected)
         path = directory / _DESCRIPTION
         if load_bytes(path) != _description(grid, kind):
             raise corrupt("describes another array than Levanter opens", path)
@@ -135,33 +128,32 @@ class ZarrArray:
         if end <= begin:
             return plain(np.empty(0, self._kind))
         first, last = begin // self._grid.chunk, (end - 1) // self._grid.chunk
-        start = first * self._grid.chunk
-        if first == last:
-            return self._chunk(first)[begin - start : end - start]
-        parts = [self._chunk(number) for number in range(first, last + 1)]
-        return plain(np.concatenate(parts)[begin - start : end - start])
+        parts = []
+        for chunk in range(first, last + 1):
+            start = chunk * self._grid.chunk
+            parts.append(self._values(chunk, max(begin - start, 0), min(end - start, self._grid.chunk)))
+        return parts[0] if len(parts) == 1 else plain(np.concatenate(parts))
 
     def at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         found = np.empty(len(places), np.int64)
         numbers = places // self._grid.shard
         for number in np.unique(numbers).tolist():
             mine = numbers == number
-            within = places[mine] % self._grid.shard
-            found[mine] = self._shard(number)[within // self._grid.chunk, within % self._grid.chunk]
+            chunks, within = np.divmod(places[mine] % self._grid.shard, self._grid.chunk)
+            found[mine] = self._shard(number)[chunks * self._width + self._header + within]
         return found
 
     def read_chunks(self) -> Iterator[tuple[Path, Ids]]:
         """All values, with the file that they are in; headers and what fills the last chunk are looked at."""
+        expected = np.frombuffer(_frame_header(self._grid, self._kind.itemsize), self._kind)
         for number, chunks in enumerate(self._chunks):
             path = self._path(number)
-            headers = self._map(number)[:, : _HEADER // self._kind.itemsize]
-            expected = np.frombuffer(_frame_header(self._grid, self._kind.itemsize), self._kind)
-            wrong = np.flatnonzero((headers != expected).any(axis=1))
-            if wrong.size:
-                raise corrupt(f"chunk {int(wrong[0])} has another header than a stored Blosc frame", path)
             for chunk in range(chunks):
                 turn = number * self._grid.chunks + chunk
-                values, here = self._chunk(turn), self._count - turn * self._grid.chunk
+                if (self._values(turn, -self._header, 0) != expected).any():
+                    raise corrupt(f"chunk {chunk} has another header than a stored Blosc frame", path)
+                values = self._values(turn, 0, self._grid.chunk)
+                here = self._count - turn * self._grid.chunk
                 if values[here:].any():
                     raise corrupt("holds values behind its last one", path)
                 yield path, values[:here]
@@ -169,20 +161,18 @@ class ZarrArray:
     def _path(self, number: int) -> Path:
         return self._directory / "c" / str(number)
 
-    def _chunk(self, number: int) -> Ids:
-        chunk: Ids = self._shard(number // self._grid.chunks)[number % self._grid.chunks]
-        return chunk
+    def _values(self, chunk: int, start: int, stop: int) -> Ids:
+        begin = chunk % self._grid.chunks * self._width + self._header
+        values: Ids = self._shard(chunk // self._grid.chunks)[begin + start : begin + stop]
+        return values
 
     def _shard(self, number: int) -> Ids:
+        """A header is as wide as some values: a shard is one array of headers and values."""
         shard = self._shards.get(number)
         if shard is None:
-            shard = self._shards[number] = plain(self._map(number)[:, _HEADER // self._kind.itemsize :])
+            shape = (self._chunks[number] * self._width,)
+            shard = self._shards[number] = plain(map_array(self._path(number), self._kind, shape=shape))
         return shard
-
-    def _map(self, number: int) -> Ids:
-        """A header is as wide as some values: a shard is chunks and headers, one below the other."""
-        width = self._grid.chunk + _HEADER // self._kind.itemsize
-        return map_array(self._path(number), self._kind, shape=(self._chunks[number], width))
 
     def _check_index(self, path: Path, chunks: int) -> None:
         expected = _index(self._grid, chunks, self._kind.itemsize)

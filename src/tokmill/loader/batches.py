@@ -256,8 +256,7 @@ class Batches:
 
     def _handed_over(self, epoch: int, position: int) -> Iterator[Batch]:
         """The position is set before a batch is used: a state taken in the loop is that after this batch."""
-        for dataset in self.datasets:
-            dataset.check_unchanged()
+        self.check_unchanged()
         if self.prefetch:
             steps = self.steps(epoch, position)
             for step, batch in Ahead(((step, self.batch_of(step)) for step in steps), self.prefetch):
@@ -278,6 +277,10 @@ class Batches:
                 yield batch
         if self.epoch == epoch:  # nothing was left of it
             self.end_epoch(epoch, position)
+
+    def check_unchanged(self) -> None:
+        for dataset in self.datasets:
+            dataset.check_unchanged()
 
     def took(self, epoch: int, position: int) -> None:
         """All samples before this one are handed out. After the last step of an epoch the next one is the

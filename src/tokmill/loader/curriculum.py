@@ -116,8 +116,7 @@ class Curriculum:
 
     def __iter__(self) -> Iterator[Batch]:
         for batches in self.stages:
-            for dataset in batches.datasets:
-                dataset.check_unchanged()
+            batches.check_unchanged()
         steps = self.steps(self.stage, self.position)
         made: Any = ((step, self.batch_of(step)) for step in steps)
         for step, batch in Ahead(made, self.prefetch) if self.prefetch else made:

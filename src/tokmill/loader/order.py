@@ -251,7 +251,9 @@ class Turns:
 def _whole_weights(weights: Sequence[float | Fraction | str]) -> list[int]:
     """The smallest whole numbers in these proportions. A float is what it is written as: 0.1 is a tenth."""
     try:
-        exact = [Fraction(repr(weight) if isinstance(weight, float) else weight) for weight in weights]
+        exact = [
+            Fraction(str(weight) if isinstance(weight, float | np.number) else weight) for weight in weights
+        ]
     except (ValueError, ZeroDivisionError, OverflowError, TypeError) as error:
         raise _refused(weights) from error
     if not exact or min(exact) <= 0:

@@ -71,12 +71,14 @@ class Stream(IterableDataset):  # type: ignore[misc]
     """The rest of the current epoch, batch by batch; `set_epoch` begins another.
 
     In a worker of a DataLoader it gives that worker's steps. Its state is the worker's own:
-    StatefulDataLoader keeps one for each, and wants the same number of workers back.
+    StatefulDataLoader keeps one for each, and wants the same number of workers back; within an epoch also
+    steps of the same size.
     """
 
     def __init__(self, batches: Batches) -> None:
         self.batches = batches
-        self._next: tuple[int, int, int, int] | None = None  # epoch, position, worker, workers
+        # epoch, position, worker, workers, and samples of a step, which older states lack
+        self._next: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -92,10 +94,17 @@ class Stream(IterableDataset):  # type: ignore[misc]
             return
         epoch, position, worker, workers = batches.epoch, batches.position, info.id, info.num_workers
         stride = batches.batch_size * batches.world_size
-        if self._next is not None and self._next[2:] == (worker, workers):
+        batches.check_unchanged()
+        end = batches.epoch_samples
+        if self._next is not None and self._next[2:4] == (worker, workers):
+            if self._next[1] < end:
+                _check_stride(self._next, stride)
             epoch, position = self._next[0], self._next[1] - worker * stride
         for step in batches.steps(epoch, position, worker, workers):
-            self._next = (epoch, step.start + workers * stride, worker, workers)
+            start = step.start + workers * stride
+            if batches.drop_last and start + stride > end:
+                start = end
+            self._next = (epoch, start, worker, workers, stride)
             yield as_tensors(batches.batch_of(step))
         batches.end_epoch(epoch, batches.position)
         self._next = None
@@ -108,6 +117,17 @@ class Stream(IterableDataset):  # type: ignore[misc]
         following = state.pop("next", None)
         self.batches.load_state_dict(state)
         self._next = None if following is None else tuple(following)
+
+
+def _check_stride(following: tuple[int, ...], stride: int) -> None:
+    if following[4:] not in ((), (stride,)):
+        raise InputError(
+            f"steps of {following[4]:,} samples there, but of {stride:,} here: workers would give samples "
+            "twice, and leave out others",
+            where="load_state_dict",
+            next="keep batch size and ranks until the end of the epoch, or train from "
+            "`tokmill.loader.torch.Feed`, where they may change",
+        )
 
 
 class Feed:
@@ -139,6 +159,7 @@ class Feed:
                 )
             return
         epoch = batches.epoch
+        batches.check_unchanged()
         steps: Iterator[Step] = batches.steps(epoch, batches.position)
         loader = DataLoader(
             Stream(batches),

@@ -77,6 +77,11 @@ class Mixture:
         return {name: Fraction(count, total) if total else Fraction(0) for name, count in tokens.items()}
 
 
+def has_no_weight(sources: Mapping[str, Mapping[str, Fraction]], domain: str, source: str) -> bool:
+    """Within a domain whose sources have weights: it may be read for others, and gives nothing."""
+    return domain in sources and not sources[domain].get(source)
+
+
 def natural_mixture(tokens: Mapping[str, int]) -> Mixture:
     """Every domain by the tokens it has: no weights were given, and a budget has to come from somewhere."""
     total = sum(tokens.values())
@@ -299,7 +304,11 @@ def source_quotas(
                 raise exhausted_error(holding.name, capacity, quota, reach, budget, exhausted, epochs)
         return quotas
     members = {
-        name: [at for at, holding in enumerate(holdings) if holding.domain == name]
+        name: [
+            at
+            for at, holding in enumerate(holdings)
+            if holding.domain == name and not has_no_weight(mixture.sources, name, holding.name)
+        ]
         for name in mixture.domains
     }
     sizes = [sum(capacities[at] for at in members[name]) for name in mixture.domains]
@@ -318,7 +327,11 @@ def source_quotas(
 def refuse_empty_domains(
     holdings: Sequence[Holding], mixture: Mixture, budget: int, exhausted: Exhausted, epochs: int
 ) -> None:
-    present = {holding.domain for holding in holdings if holding.capacity(epochs)}
+    present = {
+        holding.domain
+        for holding in holdings
+        if holding.capacity(epochs) and not has_no_weight(mixture.sources, holding.domain, holding.name)
+    }
     for name, weight in mixture.domains.items():
         if weight and name not in present:
             raise exhausted_error(f"domain {name}", 0, int(budget * weight), 0, budget, exhausted, epochs)

@@ -50,6 +50,7 @@ from tokmill.recipe import (
     Hub,
     Language,
     License,
+    Mixture,
     Recipe,
     Robots,
     Source,
@@ -63,7 +64,7 @@ from tokmill.stages.clean import CleanExtra, cleaning_task, list_inputs, model_i
 from tokmill.stages.dedup.method import OWN_SOURCE, DedupExtra
 from tokmill.stages.dedup.stage import AllOptions
 from tokmill.stages.inference import InferenceExtra, InferenceOptions
-from tokmill.stages.ingest.shards import (
+from tokmill.stages.ingest.options import (
     HubConfig,
     HubOptions,
     IngestExtra,
@@ -135,6 +136,9 @@ def resolve_cleaning(recipe: Recipe, source: Source, base: Path) -> CleanOptions
     own_transforms = own_section("transforms", recipe, source)
     names = recipe.transforms if own_transforms is None else own_transforms
     transforms = tuple(find_transform(name, base) for name in names)
+    scores = plan_scores(recipe.scores, base)[0]
+    if source.chat is not None:
+        scores = tuple(structs.replace(plan, without_marks=True) for plan in scores)
     return CleanOptions(
         source=source.name,
         normalize=msgspec.convert(normalize, NormalizeOptions, from_attributes=True),
@@ -145,8 +149,8 @@ def resolve_cleaning(recipe: Recipe, source: Source, base: Path) -> CleanOptions
         transforms=transforms or msgspec.UNSET,
         urls=url_policy(urls, base) if urls else msgspec.UNSET,
         robots=RobotsPolicy(robots.field, tuple(dict.fromkeys(robots.drop))) if robots else msgspec.UNSET,
-        scores=plan_scores(recipe.scores, base)[0] or msgspec.UNSET,
-        version=version_of(sieve),
+        scores=scores or msgspec.UNSET,
+        version=version_of(sieve, scores),
     )
 
 
@@ -201,7 +205,9 @@ def language_plan(language: Language, source: Source) -> LanguagePlan:
             asked = structs.replace(asked, min_score=least)
         return LanguagePlan(asked, "detect", model=model_sha256(language.detector))
     key = source.fields.language
-    return LanguagePlan(asked, "field" if language.method == "field" and key else "none", key)
+    if language.method == "field" and key:
+        return LanguagePlan(asked, "field", key, version=2 if asked.keep else msgspec.UNSET)
+    return LanguagePlan(asked, "none", key)
 
 
 def _refuse_unknown_codes(language: Language) -> None:
@@ -221,17 +227,20 @@ def _refuse_unknown_codes(language: Language) -> None:
 
 def is_left_out(recipe: Recipe, source: Source) -> bool:
     """A weight of 0, in every stage if there are any: such a source is not read, and needs no files, unless
-    others are compared with it, or a score learns from it."""
-    learned = {name for score in recipe.scores if score.train is not None for name in score.train.sources}
-    if recipe.mixture is None or source.name in recipe.dedup.reference or source.name in learned:
+    others are compared with it, or a score learns from it, or may: labels can be of any source."""
+    trained = [score.train for score in recipe.scores if score.train is not None]
+    is_learned_from = any(train.labels is not None or source.name in train.sources for train in trained)
+    if recipe.mixture is None or source.name in recipe.dedup.reference or is_learned_from:
         return False
     mixture, length = recipe.mixture, recipe.pack.length
     # each stage has weights of its own: one that gives the source any is enough
     staged = [mixture.of_stage(stage, stage.length or length) for stage in mixture.stages]
-    return all(
-        one.weights.get(source.domain, 1) == 0 or one.sources.get(source.domain, {}).get(source.name, 1) == 0
-        for one in staged or [mixture]
-    )
+    return all(has_no_share(one, source) for one in staged or [mixture])
+
+
+def has_no_share(mixture: Mixture, source: Source) -> bool:
+    within = mixture.sources.get(source.domain, {})
+    return mixture.weights.get(source.domain, 1) == 0 or within.get(source.name, 1) == 0
 
 
 # of an estimate: some files of a source

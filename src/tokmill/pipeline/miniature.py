@@ -25,7 +25,7 @@ from tokmill.recipe.curriculum import MOST_PASSES
 from tokmill.schema import PERCENTILE, SCORE
 from tokmill.sources.hub import list_data_files, resolve_revision
 from tokmill.sources.readers import Chunks, list_source, resolve_reader, resolve_reading
-from tokmill.stages.ingest.shards import Part
+from tokmill.stages.ingest.options import Part
 from tokmill.storage.location import InputFile
 
 # Of documents, and at least so much text.

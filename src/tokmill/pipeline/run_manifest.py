@@ -46,6 +46,7 @@ from tokmill.artifacts.step import (
     Step,
     discard,
     has_all_files,
+    is_chat,
     mixture_of,
     open_artifact,
 )
@@ -54,6 +55,7 @@ from tokmill.clean.examine import CleanOptions
 from tokmill.clean.license_policy import LicenseTotals, attribution
 from tokmill.errors import OutOfMemory, StorageError, TokmillError
 from tokmill.stages.build.contents import Contents, load_contents
+from tokmill.stages.dedup.stage import said_versions
 from tokmill.storage.disk import commit_bytes, remove_file
 from tokmill.storage.location import file_sha256
 
@@ -153,6 +155,9 @@ def step_inputs(step: Step, upstream: Mapping[str, Artifact]) -> dict[str, str]:
         for name in (name for name in step.needs if name.startswith("clean/")):
             rules = upstream[name].manifest.options(CleanOptions).sieve.rules
             inputs[f"rules of {name}"] = fingerprint_of(msgspec.to_builtins(rules))
+    if step.kind == "dedup":
+        has_chats = any(is_chat(upstream[name]) for name in step.needs if name.startswith("ingest/"))
+        inputs.update(said_versions(step.options, has_chats=has_chats))
     return inputs
 
 

@@ -21,8 +21,9 @@ from tokmill.artifacts.history import HISTORY_FILE, Continues, load_continues
 from tokmill.artifacts.plugins import find_plugin
 from tokmill.artifacts.step import Step
 from tokmill.errors import EosMissing, RecipeError, TokenizerError, TokenizerMismatch
-from tokmill.formats import find_format, format_names, known_format, resolve_format
+from tokmill.formats import format_names, known_format, resolve_format
 from tokmill.packing.mixture import check_weights
+from tokmill.pipeline.documents import has_no_share, is_left_out
 from tokmill.recipe import (
     Build,
     Mixture,
@@ -222,7 +223,7 @@ def build_steps(recipe: Recipe, base: Path, out: Path, documents: Sequence[str])
     if recipe.mixture is not None and recipe.mixture.stages:
         return _stage_steps(recipe, recipe.mixture, base, out, needs, documents)
     if recipe.mixture is not None:
-        options = _mixture_options(recipe, recipe.mixture)
+        options = _mixture_options(recipe, recipe.mixture, base)
         if continues is not None:
             options = structs.replace(options, continues=continues)
         # a score is in what cleaning measured, or in the percentiles after it
@@ -290,7 +291,7 @@ def _stage_steps(
     before: tuple[str, ...] = ()
     for stage in mixture.stages:
         length = stage.length or recipe.pack.length
-        options = _stage_options(recipe, mixture, stage, length, before[-1] if before else None)
+        options = _stage_options(recipe, mixture, stage, length, base, before[-1] if before else None)
         scored = [n for n in documents if n == "scores" or n.startswith("clean/")] if stage.where else []
         name = f"stage/{stage.name}"
         own = (*needs, "split", *scored, *(f"stage/{former}" for former in before[-1:]))
@@ -318,7 +319,7 @@ def _stage_steps(
 
 
 def _stage_options(
-    recipe: Recipe, mixture: Mixture, stage: Stage, length: int, after: str | None
+    recipe: Recipe, mixture: Mixture, stage: Stage, length: int, base: Path, after: str | None
 ) -> MixtureOptions:
     own = StageOptions(
         name=stage.name,
@@ -342,7 +343,7 @@ def _stage_options(
         is_own = bool(stage.weights) if section == "weights" else domain in stage.sources
         return f"mixture.stages[{number}].{key}" if is_own else f"mixture.{key}"
 
-    asked = _mixture_options(recipe, mixture.of_stage(stage, length), place_of)
+    asked = _mixture_options(recipe, mixture.of_stage(stage, length), base, place_of)
     return structs.replace(asked, seq_len=length, stage=own)
 
 
@@ -403,16 +404,11 @@ def _written(weights: dict[str, Fraction]) -> dict[str, str]:
 
 
 def _mixture_options(
-    recipe: Recipe, mixture: Mixture, place_of: Callable[[str], str] = "mixture.{}".format
+    recipe: Recipe, mixture: Mixture, base: Path, place_of: Callable[[str], str] = "mixture.{}".format
 ) -> MixtureOptions:
     domains, within = resolved_weights(recipe, mixture, is_told=False, place_of=place_of)
     target = mixture.target
-    is_padded = recipe.pack.layout == "pad" and all(
-        build.pack in (None, recipe.pack) and "rows" in find_format(build.format).shapes
-        for build in recipe.builds
-        if not build.is_text
-    )
-    if target is not None and target[0] == "blocks" and is_padded:  # a row is a document, however long
+    if target is not None and target[0] == "blocks" and _are_rows_documents(recipe, base):
         target = "documents", target[1]
     is_in_blocks = target is not None and target[0] == "blocks"
     return MixtureOptions(
@@ -431,12 +427,28 @@ def _mixture_options(
     )
 
 
+def _are_rows_documents(recipe: Recipe, base: Path) -> bool:
+    """Of every build, however long they are."""
+    return recipe.pack.layout == "pad" and all(
+        build.pack in (None, recipe.pack)
+        and "rows" in resolve_format(build.format, base, f"builds.{build.name}")[0].shapes
+        for build in recipe.builds
+        if not build.is_text
+    )
+
+
 def _by_score(recipe: Recipe, mixture: Mixture) -> ByScore | msgspec.UnsetType:
     if mixture.repeat is not None:
         steps = sorted((float(least), times) for least, times in mixture.repeat.percentiles.items())
         return RepeatByScore(mixture.repeat.by + PERCENTILE, tuple(steps))
     if mixture.select is not None:
-        return SelectByScore(mixture.select.by, mixture.select.tokens, recipe.seed)
+        idle = tuple(
+            source.name
+            for source in recipe.sources
+            if has_no_share(mixture, source) and not is_left_out(recipe, source)
+        )
+        select = mixture.select
+        return SelectByScore(select.by, select.tokens, recipe.seed, idle or msgspec.UNSET)
     return msgspec.UNSET
 
 

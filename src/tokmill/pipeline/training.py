@@ -7,7 +7,7 @@ examples/<score>-<side>-<n> ──┴─ score/<score> ─ clean/<source> …
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +17,7 @@ import msgspec
 from tokmill.artifacts.step import Step
 from tokmill.clean.measures import MEASURES
 from tokmill.errors import InputError, RecipeError
-from tokmill.pipeline.documents import ingest_files, is_left_out
+from tokmill.pipeline.documents import ingest_files
 from tokmill.recipe import ExampleSet, Recipe, Score, Source, Train
 from tokmill.recipe.training import SIDES
 from tokmill.scores.labels import POSITIVE, load_labels, wanted_label
@@ -53,9 +53,11 @@ def training_steps(recipe: Recipe, score: Score, base: Path, out: Path) -> list[
     if given is not None:
         labels = load_labels(*given).names
         label = wanted_label(labels, train.label, f"scores.{score.name}.train.label")
-        needs = [f"ingest/{source.name}" for source in recipe.sources if not is_left_out(recipe, source)]
+        needs = [f"ingest/{source.name}" for source in recipe.sources]
     else:
         needs = list(dict.fromkeys(one.step for one in chosen))
+    chats = tuple(f"ingest/{source.name}" for source in recipe.sources if source.chat is not None)
+    beside = [("windows", score.windows is not None), ("output: margin", train.output == "margin")]
     options = ScoreOptions(
         name=score.name,
         labels=labels,
@@ -64,6 +66,8 @@ def training_steps(recipe: Recipe, score: Score, base: Path, out: Path) -> list[
         max_docs=train.max_docs,
         held_out=_held_out(recipe, train),
         sets=sets,
+        chats=tuple(name for name in chats if name in needs) or msgspec.UNSET,
+        beside=tuple(key for key, is_there in beside if is_there) or msgspec.UNSET,
     )
     files = {f"labels of {score.name}": given[1]} if given is not None else {}
     step = f"score/{score.name}"
@@ -92,7 +96,19 @@ def check_score_training(recipe: Recipe, score: Score, base: Path) -> None:
         resolve_reading(source, list_source(source, base), base, ())
     given = labels_file(train, base)
     if given is not None:
-        wanted_label(load_labels(*given).names, train.label, f"{where}.label")
+        labels = load_labels(*given)
+        wanted_label(labels.names, train.label, f"{where}.label")
+        _refuse_strange_sources(labels.sources, [source.name for source in recipe.sources], given[0])
+
+
+def _refuse_strange_sources(named: Collection[str], known: list[str], path: Path) -> None:
+    for name in sorted(named):
+        if name not in known:
+            raise InputError(
+                f"labels name the source {name}, and the recipe has none that is called so",
+                where=str(path),
+                next=f"correct `source`, or leave it out: {', '.join(known)}",
+            )
 
 
 class _Chosen(NamedTuple):

@@ -14,7 +14,7 @@ YAML cannot take it for anything else.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 # What `datasets` calls a split that we call otherwise.
 HUB_SPLITS = {"valid": "validation"}
@@ -96,6 +96,18 @@ def hub_license(spdx: str) -> str:
     name = spdx.lower().removesuffix("-only").removesuffix("-or-later")
     name = {"odc-by-1.0": "odc-by", "odbl-1.0": "odbl", "pddl-1.0": "pddl"}.get(name, name)
     return name if name in _HUB_LICENSES else "other"
+
+
+def name_others(licenses: Sequence[str], url_of: Callable[[str], str | None]) -> list[str]:
+    """Lines for those that the Hub has no name for; a link where that is one licence, and has a page."""
+    others = [name for name in licenses if hub_license(name) == "other"]
+    if not others:
+        return []
+    several = [f"({name})" if " OR " in name else name for name in others]
+    lines = [f"license_name: {scalar(' AND '.join(several if len(others) > 1 else others))}"]
+    link = url_of(others[0]) if len(others) == 1 and " " not in others[0] else None
+    # https://huggingface.co/docs/hub/repositories-licenses: how a licence that is not on the list is told
+    return [*lines, f"license_link: {scalar(link)}"] if link and link.startswith("https://") else lines
 
 
 def size_category(documents: int) -> str:

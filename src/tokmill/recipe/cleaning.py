@@ -240,7 +240,9 @@ class Window(Section):
     max_share: Share = Field(
         Decimal("0.5"), description="drop: documents with more of their words in passages"
     )
-    min_words: int = Field(50, ge=0, description="trim: a document that would keep fewer is dropped")
+    min_words: int = Field(
+        50, ge=0, description="trim: a document that would keep fewer is dropped; 0 is as 1"
+    )
 
 
 class Against(Section):
@@ -251,9 +253,26 @@ class Against(Section):
         min_length=1, description="that hold the text of an item; TSV columns may be numbers"
     )
     ngram: int = Field(13, ge=1, le=1000)
-    min_words: int = Field(8, ge=1, description="shorter items are not looked for")
+    min_words: int = Field(
+        8, ge=1, description="shorter items are not looked for [default: 8, or ngram where that is less]"
+    )
     min_share: Share = Field(Decimal(0), description="of an item's n-grams, for policy drop")
-    policy: Literal["report", "drop"] = "drop"
+    policy: Literal["report", "drop"] = Field(
+        "drop", description="drop: documents of sources under `reference` too"
+    )
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        ngram, fewest = given.get("ngram", 13), given.get("min_words", 1)
+        if isinstance(ngram, int) and isinstance(fewest, int) and fewest > ngram >= 1:
+            yield ("min_words",), f"{fewest} is above ngram {ngram}: give at most {ngram}, or leave it out"
+
+
+def _whole_items(given: Any) -> Any:
+    """Items of fewer words than an n-gram are found whole: where those are short, all that are as long."""
+    ngram = given.get("ngram") if isinstance(given, dict) else None
+    is_short = isinstance(ngram, int) and 1 <= ngram < 8 and "min_words" not in given
+    return {**given, "min_words": ngram} if is_short else given
 
 
 class UrlCopies(Section):
@@ -323,17 +342,20 @@ class Dedup(Section):
     )
     near: Near | None = None
     window: Window | None = None
-    against: Against | None = None
+    against: Annotated[Against | None, BeforeValidator(_whole_items)] = None
     scope: Literal["global", "per-source"] = "global"
     keep: Literal["first", "longest", "newest", "best"] = Field(
-        "first", description="best: farthest from being dropped by any rule"
+        "first",
+        description="best: farthest from being dropped by any rule of cleaning, up to twice its threshold, "
+        "and of equal ones the longest; rules on percentiles are not asked",
     )
     priority: list[Name] = Field([], description="sources whose documents are kept before those of others")
     reference: list[Reference] = Field(
         [],
         description=(
-            "sources that lose nothing: others are compared with them; and directories, which have a slash: "
-            "finished runs, or what `tokmill index` made of them, whose documents are left out here"
+            "sources that lose nothing but what `against` drops: others are compared with them; and "
+            "directories, which have a slash: finished runs, or what `tokmill index` made of them, whose "
+            "documents are left out here"
         ),
     )
     max_cluster: int | None = Field(

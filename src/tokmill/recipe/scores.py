@@ -103,7 +103,12 @@ class Transformer(Section):
 class Windows(Section):
     """A document is scored in windows, so that a long one is not judged by its beginning alone."""
 
-    words: int = Field(ge=10, le=1_000_000, description="at most, of a window; all are about equal")
+    words: int = Field(
+        ge=10,
+        le=1_000_000,
+        description="at most, of a window; all are about equal. Words stand between white space of ASCII: a "
+        "text without any, as of Chinese or Thai, is one window",
+    )
     aggregate: Literal["mean", "max", "min", "share_above"] = Field(
         "mean", description="what the score of a document is, of those of its windows"
     )
@@ -204,6 +209,13 @@ class Score(Section):
             yield (), f"needs one of {', '.join(f'`{key}`' for key in KINDS)}"
         if given.get("options") and given.get("plugin") is None:
             yield ("options",), "belongs to `plugin`"
+        if given.get("name") == PERCENTILE.removeprefix("."):
+            yield ("name",), f"`{given['name']}` is what the measure of ranks is called: take another name"
+        if given.get("windows") is not None and part_of(given.get("fasttext"), "first_words") is not None:
+            yield (
+                ("fasttext", "first_words"),
+                "`first_words` would be of every window: leave it out, or `windows`",
+            )
         if given.get("device") is not None and given.get("hook") is None:
             yield ("device",), "belongs to `hook`; a transformer has its own"
         if given.get("hook") is not None and given.get("windows") is not None:
@@ -220,6 +232,13 @@ def score_mistakes(given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
         name = part_of(score, "name")
         if isinstance(name, str) and first.setdefault(name, index) != index:
             yield ("scores", index, "name"), f"scores[{first[name]}] is called {name} too"
+    if not any(part_of(own, "language") is not None for _, own in _holders(given) if own is not None):
+        for index, score in enumerate(scores):
+            if part_of(score, "percentile") == "language":
+                yield (
+                    ("scores", index, "percentile"),
+                    "ranks within a language, and no `language` says how documents have one",
+                )
     ranked = {part_of(score, "name") for score in scores if part_of(score, "percentile") is not None}
     for place, measure in _named(given):
         told = unknown_score(measure, list(first), ranked)
@@ -237,17 +256,18 @@ def unknown_score(measure: str, names: list[str], ranked: set[Any]) -> str | Non
     return None
 
 
+def _holders(given: dict[str, Any]) -> Iterator[tuple[Path_, Any]]:
+    """Whoever says how documents are cleaned: the recipe, its domains, its sources."""
+    domains, sources = given.get("domains"), given.get("sources")
+    yield (), given
+    for name, own in (domains if isinstance(domains, dict) else {}).items():
+        yield ("domains", name), own
+    for index, source in enumerate(sources if isinstance(sources, list) else []):
+        yield ("sources", index, "clean"), part_of(source, "clean")
+
+
 def _named(given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
     """Every score that a rule of the recipe, a domain or a source names, or its mixture."""
-    holders: list[tuple[Path_, Any]] = [((), given)]
-    domains, sources = given.get("domains"), given.get("sources")
-    holders += [
-        (("domains", name), own) for name, own in (domains if isinstance(domains, dict) else {}).items()
-    ]
-    holders += [
-        (("sources", index, "clean"), part_of(source, "clean"))
-        for index, source in enumerate(sources if isinstance(sources, list) else [])
-    ]
     mixture = given.get("mixture")
     for key, suffix in (("repeat", PERCENTILE), ("select", "")):
         by = part_of(part_of(mixture, key), "by") if mixture is not None else None
@@ -260,7 +280,7 @@ def _named(given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
             by = part_of(bound, "by")
             if isinstance(by, str):
                 yield ("mixture", "stages", index, "where", number, "by"), by
-    for place, own in holders:
+    for place, own in _holders(given):
         filters = part_of(own, "filters") if own is not None else None
         for index, rule in enumerate(filters if isinstance(filters, list) else []):
             measure = None if isinstance(rule, str) else part_of(rule, "measure")

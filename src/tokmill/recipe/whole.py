@@ -293,7 +293,9 @@ class Build(Section):
         "holds the vocabulary",
     )
     pack: Pack | None = Field(None, description="[default: that of the recipe]")
-    rows_per_shard: int = Field(8192, ge=1, description="for npy and parquet")
+    rows_per_shard: int = Field(
+        8192, ge=1, description="for arrow, npy and parquet: rows, or documents, of a file"
+    )
     columns: Columns = Field(
         "ids",
         description="for parquet. huggingface: `input_ids`, `labels`, `attention_mask`, as models of "
@@ -350,6 +352,10 @@ def format_mistakes(build: dict[str, Any] | Build, format: Format) -> Iterator[t
     columns = part_of(build, "columns")
     if isinstance(columns, str) and columns != "ids" and columns not in format.columns:
         yield ("columns",), f"{name} has ids alone; `columns: {columns}` is for parquet"
+    rows, default = part_of(build, "rows_per_shard"), Build.model_fields["rows_per_shard"].default
+    if not format.is_sharded and rows not in (None, default):
+        sharded = ", ".join(one for one in format_names() if find_format(one).is_sharded)
+        yield ("rows_per_shard",), f"{name} sizes its files itself; `rows_per_shard` is for {sharded}"
     if part_of(build, "pack") is not None and "rows" not in format.shapes:
         yield ("pack",), f"{name} keeps documents as they are"
     if "documents" not in format.shapes and part_of(part_of(build, "pack"), "layout") == "indexed":

@@ -112,7 +112,9 @@ REASONS: Final = {
         "blocked_url": "its URL is one of `urls.block.lists`, or below one",
         "blocked_word": "its URL has a word of `urls.block.words`",
         "empty": "nothing that can be seen is in the text",
-        "language_unsure": "the detector's score is below `min_score`",
+        "language_unsure": (
+            "the detector's score is below `min_score`; with `method: field` the source says none"
+        ),
         "license_denied": "in `deny`",
         "license_not_allowed": "not in `allow`",
         "license_unknown": "no licence that is known; a quarantine where `unknown: quarantine`",
@@ -132,7 +134,8 @@ REASONS: Final = {
         "nul_stripped": "NUL characters taken out",
         "outer_whitespace": "a line edit: spaces at the ends of lines taken out",
         "redacted_<kind>": (
-            "replaced by a constant: `redacted_secret`, `redacted_email`, `redacted_ip`, `redacted_phone`"
+            "replaced by a constant: `redacted_secret`, `redacted_email`, `redacted_ip`, `redacted_phone`; "
+            "the detail has the bytes, in the text that all other edits left"
         ),
         "unicode_nfc": "brought into the form NFC",
         "unicode_nfkc": "brought into the form NFKC",
@@ -203,8 +206,9 @@ def pages() -> dict[str, str]:
             ),
             "### By the rules",
             "",
-            "Step `clean`, verdict `drop`. A rule of your own has the reason it is given, else one made from "
-            "its measure: `too_few_words` and `too_many_words` for counts, `digit_share_too_low` and "
+            "Step `clean`, verdict `drop`. A rule of your own has the reason it is given, which is none of "
+            "those that documents have before the rules, else one made from its measure: `too_few_words` "
+            "and `too_many_words` for counts, `digit_share_too_low` and "
             "`digit_share_too_high` for the rest. `value` is what was measured, `threshold` the bound. The "
             "rules of the [packs](packs.md):",
             table(

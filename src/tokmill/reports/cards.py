@@ -27,7 +27,7 @@ from tokmill.audit.opened import Found, find_artifacts
 from tokmill.clean.licenses import find_license
 from tokmill.errors import plural
 from tokmill.formats.parquet import COLUMNS
-from tokmill.publish.hub_card import HUB_SPLITS, hub_license, scalar, size_category, yaml_list
+from tokmill.publish.hub_card import HUB_SPLITS, hub_license, name_others, scalar, size_category, yaml_list
 from tokmill.reports.charts import NOT_MEASURED, count, percent, spoken
 from tokmill.reports.edits import decided_by, is_redaction
 from tokmill.reports.page import resource
@@ -308,15 +308,9 @@ def _large(rows: list[Json]) -> list[Json]:
 def front_matter(facts: Json) -> str:
     licenses, languages = known_names(facts, "license"), known_names(facts, "language")
     names = list(dict.fromkeys(hub_license(name) for name in licenses))
-    others = [name for name in licenses if hub_license(name) == "other"]
     lines = ["---", f"pretty_name: {scalar(facts['run']['name'])}"]
     lines += yaml_list("license", names or ["unknown"])
-    if others:
-        # https://huggingface.co/docs/hub/repositories-licenses: how a licence that is not on the list is told
-        lines += [
-            f"license_name: {scalar(' AND '.join(others))}",
-            f"license_link: {scalar(license_url(others[0]))}",
-        ]
+    lines += name_others(licenses, license_url)
     if languages:
         lines += yaml_list("language", languages)
         lines += yaml_list("multilinguality", ["monolingual" if len(languages) == 1 else "multilingual"])

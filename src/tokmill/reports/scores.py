@@ -47,7 +47,7 @@ class _Shard(NamedTuple):
     source: str
     domain: str
     values: Values
-    passes: NDArray[np.bool_]  # what rules on this score say
+    passes: NDArray[np.bool_] | None  # what rules on this score say; None: there are none
     is_kept: NDArray[np.bool_]
 
 
@@ -149,7 +149,8 @@ class _Spread:
             is_scored = np.asarray(column.is_valid())
             values = np.asarray(column.drop_null()).astype(np.float64) + 0.0  # minus zero is zero
             rules = self._rules[shard.source]
-            passes = judge({self._measure: values}, rules, len(values)).first == len(rules)
+            judged = judge({self._measure: values}, rules, len(values)) if rules else None
+            passes = None if judged is None else judged.first == len(rules)
             is_kept = self._kept(shard)[is_scored]
             yield _Shard(shard.source, self._domain(shard.source), values, passes, is_kept)
 
@@ -166,17 +167,21 @@ class _Spread:
 class _Group:
     def __init__(self, bars: int) -> None:
         self._docs, self._kept = np.zeros(bars, np.int64), np.zeros(bars, np.int64)
-        self._passes = 0
+        self._passes = self._judged = 0
 
     def add(self, place: NDArray[Any], shard: _Shard) -> None:
         self._docs += np.bincount(place, minlength=len(self._docs))
         self._kept += np.bincount(place[shard.is_kept], minlength=len(self._kept))
-        self._passes += int(shard.passes.sum())
+        if shard.passes is not None:
+            self._passes += int(shard.passes.sum())
+            self._judged += len(shard.passes)
 
     def described(self, is_judged: bool) -> Json:
-        """`passes`: documents that no rule on this score drops; None where there is no such rule."""
+        """`judged`: documents of sources with a rule on this score; `passes`: those of them that it does not
+        drop, None where there is no such rule."""
         return {
             "docs": int(self._docs.sum()),
+            "judged": self._judged,
             "passes": self._passes if is_judged else None,
             "kept": int(self._kept.sum()),
             "bars": self._docs.tolist(),

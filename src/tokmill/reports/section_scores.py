@@ -50,10 +50,13 @@ def _lines(told: Json) -> list[tuple[float, str]]:
 
 
 def _spoken(told: Json) -> str:
-    docs, passes = told["docs"], told["passes"]
+    docs, judged, passes = told["docs"], told["judged"], told["passes"]
     parts = [f"{told['kept']:,} ({percent(told['kept'] / docs)}) are kept"]
     if passes is not None:
-        parts.insert(0, f"{passes:,} ({percent(passes / docs)}) hold {shown(_demands(told))}")
+        share = f" ({percent(passes / judged)})" if judged else ""
+        parts.insert(0, f"{passes:,}{share} hold {shown(_demands(told))}")
+        if judged < docs:
+            parts.insert(1, f"{docs - judged:,} are judged by no rule")
     ranked = [bound for bound in told["bounds"] if bound["measure"] != told["measure"]]
     spelled = sorted({f"percentile {bound['bound']} {short(bound['threshold'])}" for bound in ranked})
     parts += [f"a rule: {shown(one)}" for one in spelled]
@@ -91,13 +94,13 @@ def _groups(told: Json, by: str) -> str:
             if bound["measure"] == told["measure"] and bound[by] == group["name"]
         }
         places = [(value - edges[0]) / wide for value in sorted(own) if edges[0] <= value <= edges[-1]]
-        docs, passes = group["docs"], group["passes"]
+        docs, judged, passes = group["docs"], group["judged"], group["passes"]
         rows.append(
             [
                 shown(group["name"]),
                 spread(group["bars"], group["bars_kept"], places if passes is not None else []),
                 count(docs),
-                percent(passes / docs) if passes is not None and docs else "–",
+                percent(passes / judged) if judged else "–",
                 percent(group["kept"] / docs) if docs else "–",
             ]
         )

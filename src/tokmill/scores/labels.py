@@ -31,15 +31,30 @@ _MAX_RECORD_BYTES = 1 << 20
 POSITIVE = "positive"  # whose chance is the score, unless another is named
 
 
+NOWHERE = -1
+
+
 class LabelFile(NamedTuple):
     names: tuple[str, ...]  # of labels, in order
-    numbers: dict[tuple[str | None, str], int]  # by source, None: any, and id
+    numbers: NDArray[np.int32]  # of the label of each entry; an id of any source and of one is one entry
+    places: dict[tuple[str | None, str], int]  # of the entry, by source, None: any, and id
+
+    @property
+    def sources(self) -> set[str]:
+        return {source for source, _ in self.places if source is not None}
+
+    def find(self, source: str, doc_ids: Sequence[str]) -> NDArray[np.int64]:
+        """Places of the entries of these documents, NOWHERE where there is none."""
+        anywhere = self.places
+        found = [anywhere.get((source, doc_id), anywhere.get((None, doc_id), NOWHERE)) for doc_id in doc_ids]
+        return np.array(found, np.int64).reshape(len(doc_ids))
+
+    def labels_of(self, places: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Their numbers, NO_LABEL of NOWHERE."""
+        return np.append(self.numbers, np.int32(NO_LABEL))[places]
 
     def of(self, source: str, doc_ids: Sequence[str]) -> NDArray[np.int32]:
-        """Numbers of labels, NO_LABEL where there is none."""
-        anywhere = self.numbers
-        found = [anywhere.get((source, doc_id), anywhere.get((None, doc_id), NO_LABEL)) for doc_id in doc_ids]
-        return np.array(found, np.int32).reshape(len(doc_ids))
+        return self.labels_of(self.find(source, doc_ids))
 
 
 @functools.lru_cache(maxsize=2)
@@ -68,7 +83,13 @@ def load_labels(path: Path, sha256: str) -> LabelFile:
             next="a classifier needs documents of two labels, or more",
         )
     order = {name: number for number, name in enumerate(names)}
-    return LabelFile(names, {key: order[label] for key, label in spelled.items()})
+    numbers: list[int] = []
+    places: dict[tuple[str | None, str], int] = {}
+    for key in sorted(spelled, key=lambda key: key[0] is not None):  # those of any source first
+        places[key] = places.get((None, key[1]), len(numbers))
+        if places[key] == len(numbers):
+            numbers.append(order[spelled[key]])
+    return LabelFile(names, np.array(numbers, np.int32), places)
 
 
 def wanted_label(names: Sequence[str], asked: str | None, where: str) -> str:

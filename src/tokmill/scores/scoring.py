@@ -28,9 +28,10 @@ from tokmill.schema import SCORE, StringColumn, string_column
 from tokmill.scores import Numbers, Scorer, find_kind
 from tokmill.scores.device import choose_device, device_name
 from tokmill.storage.location import file_sha256
+from tokmill.tokenizers.regions import strip_marks
 
 HOOK = "hook"
-_KEPT_OPEN = 8
+_KEPT_OPEN = 8  # or as many as a plan has
 
 
 class WindowPlan(msgspec.Struct, frozen=True):
@@ -50,6 +51,7 @@ class ScorePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     plugin: Plugin | None = None  # a hook, or a kind that is not ours
     step: str | None = None  # that trains the model, which has no digest yet
     version: int = 1  # of how it is computed, where nothing else tells it
+    without_marks: bool = False  # of conversations: what marks their regions is no text
 
     @property
     def column(self) -> str:
@@ -61,18 +63,21 @@ class ScorePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return "device" in self.options if self.kind == HOOK else find_kind(self.kind).is_stored
 
 
+def texts_to_score(texts: Any, plans: Iterable[ScorePlan]) -> Any:
+    """As people read them: a mark would be a letter of the word beside it, and tell conversations apart."""
+    return strip_marks(texts) if any(plan.without_marks for plan in plans) else texts
+
+
 def score_columns(texts: Any, plans: Iterable[ScorePlan], files: Mapping[str, Path]) -> dict[str, Numbers]:
     """A column of each score that is no hook's, and not stored. `files`: where the models are, by sha256."""
     column = string_column(texts)
-    return {
-        plan.column: score_texts(column, plan, files)
-        for plan in plans
-        if plan.kind != HOOK and not plan.is_stored
-    }
+    own = [plan for plan in plans if plan.kind != HOOK and not plan.is_stored]
+    return {plan.column: score_texts(column, plan, files, len(own)) for plan in own}
 
 
-def score_texts(texts: StringColumn, plan: ScorePlan, files: Mapping[str, Path]) -> Numbers:
-    scorer = open_scorer(plan, files)
+def score_texts(texts: StringColumn, plan: ScorePlan, files: Mapping[str, Path], among: int = 1) -> Numbers:
+    """`among`: so many plans are asked of each shard, in turn."""
+    scorer = open_scorer(plan, files, among)
     if plan.windows is None:
         return _checked(scorer.score(texts), len(texts.offsets) - 1, plan)
     windows = cut_windows(texts.data, texts.offsets, plan.windows.words)
@@ -81,7 +86,7 @@ def score_texts(texts: StringColumn, plan: ScorePlan, files: Mapping[str, Path])
     return aggregate(values.astype(np.float64), windows.firsts, plan.windows.aggregate, plan.windows.bound)
 
 
-def open_scorer(plan: ScorePlan, files: Mapping[str, Path]) -> Scorer:
+def open_scorer(plan: ScorePlan, files: Mapping[str, Path], among: int = 1) -> Scorer:
     assert plan.step is None, "a model that is trained by then"
     key = plan.kind, msgspec.json.encode(plan.options, order="sorted"), plan.files, plan.plugin
     with _LOCK:
@@ -91,7 +96,7 @@ def open_scorer(plan: ScorePlan, files: Mapping[str, Path]) -> Scorer:
             kind = find_kind(plan.kind)
             if plan.plugin is not None:
                 plan.plugin.load()  # of this very version
-            while len(_OPEN) >= _KEPT_OPEN:
+            while len(_OPEN) >= max(_KEPT_OPEN, among):
                 _OPEN.pop(next(iter(_OPEN)))
             _OPEN[key] = kind.open(msgspec.convert(plan.options, kind.options), paths)
         return _OPEN[key]

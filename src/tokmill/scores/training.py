@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.errors import RecipeError
+from tokmill.kernels.linear import ONE
 from tokmill.schema import StringColumn, string_column
 from tokmill.scores.evaluation import area_under_curve, at_thresholds, calibration
 from tokmill.scores.examples import Examples, identity_keys, join_examples, make_examples
@@ -153,6 +154,12 @@ def check_training(training: Training, where: str) -> None:
             where=where,
             next="up to 3 words, up to 6 characters",
         ) from None
+    if training.rate > 0 and not round(training.rate * ONE):
+        raise RecipeError(
+            f"a `rate` of {training.rate:g} is 0 in the {ONE:,}ths that it is counted in",
+            where=where,
+            next="take a larger one: the default is 2",
+        )
     if not (0 < training.rate <= _MAX_RATE and training.epochs >= 1 and training.min_docs >= 1):
         raise RecipeError(
             "cannot be learned with this `rate`, `epochs` or `min_docs`",

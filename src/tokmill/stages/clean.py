@@ -45,7 +45,7 @@ from tokmill.artifacts.step import (
     write_shard_table,
 )
 from tokmill.clean.edits import apply_edits, redact_texts
-from tokmill.clean.examine import CleanOptions, Examined, Faults, examine
+from tokmill.clean.examine import Change, CleanOptions, Examined, Faults, examine
 from tokmill.clean.url_policy import Blocklist, load_blocklist
 from tokmill.errors import CleanLimit, InputError
 from tokmill.packing.mixture import spelled_share
@@ -176,7 +176,7 @@ def clean_table(task: Task[CleanOptions], documents: Any) -> Made:
         "kept": int(kept.sum()),
         "dropped": by_verdict["drop"],
         "quarantined": by_verdict["quarantine"],
-        "edited": {change.reason: len(change.rows) for change in found.changes},
+        "edited": _count_edited(found.changes),
         "kept_bytes": int(found.sizes[kept].sum()),
         "kept_chars": int(found.chars[kept].sum()),
         "nul_chars": found.nuls,
@@ -190,6 +190,14 @@ def clean_table(task: Task[CleanOptions], documents: Any) -> Made:
         counts["with_url"] = found.with_url
     counts |= {name: told for name, told in (("emptied", found.emptied), ("looks", found.looks)) if told}
     return Made(files, counts)
+
+
+def _count_edited(changes: Sequence[Change]) -> dict[str, int]:
+    """Documents by reason; one that two transforms of the same name changed is one."""
+    rows: dict[str, list[Any]] = {}
+    for change in changes:
+        rows.setdefault(change.reason, []).append(change.rows)
+    return {reason: len(np.unique(np.concatenate(parts))) for reason, parts in rows.items()}
 
 
 def model_paths(task: Task[Any]) -> dict[str, Path]:

@@ -41,7 +41,7 @@ from tokmill.clean.measures import measure_by
 from tokmill.kernels import hashing
 from tokmill.schema import one_piece, string_column
 from tokmill.scores.device import choose_device
-from tokmill.scores.scoring import HOOK, ScorePlan, describe_scorer, score_texts
+from tokmill.scores.scoring import HOOK, ScorePlan, describe_scorer, score_texts, texts_to_score
 from tokmill.stages.clean import model_paths
 
 KIND, TABLE = "inference", "scores"
@@ -93,6 +93,7 @@ def perform_inference(task: Task[InferenceOptions]) -> Made:
     rows = np.flatnonzero(~hashing.blank_rows(*string_column(texts)[:2]))
     is_blank = np.ones(documents.num_rows, np.bool_)
     is_blank[rows] = False
+    texts = texts_to_score(texts, task.options.scores)
     some = string_column(texts.take(pa.array(rows)))
     files = model_paths(task)
     columns: dict[str, Any] = {"doc_id": one_piece(documents.column("doc_id"))}
@@ -102,7 +103,7 @@ def perform_inference(task: Task[InferenceOptions]) -> Made:
         if plan.kind == HOOK:
             values[rows] = _ask_hook(plan, documents.take(pa.array(rows)), texts.take(pa.array(rows)))
         else:
-            values[rows] = score_texts(some, plan, files)
+            values[rows] = score_texts(some, plan, files, len(task.options.scores))
         columns[plan.column] = pa.array(values, mask=is_blank)
         if len(rows):
             computed[plan.name] = describe_scorer(plan, files)

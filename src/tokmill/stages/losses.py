@@ -50,9 +50,22 @@ _CAUSES = {
     OTHER_LANGUAGE: ("they are {}", "add it to `language.keep`, or take the source out of the recipe"),
     UNSURE_LANGUAGE: ("the detector is not sure that they are {}", "lower `language.min_score`"),
 }
-_COPIES = (
-    "is it a copy of another source? Set its `priority`, or allow the loss with `dedup.warn_source_loss`"
+_UNSAID = (
+    "the field that `fields.language` names says none",
+    "name another field, or ask a detector with `language: {method: detect}`",
 )
+_COPIES = "is it a copy of another source? Set its `priority`"
+# what else deduplication drops for
+_NO_COPIES = {
+    "contaminated": "read some with `tokmill why OUT --reason contaminated`; where they share no more than a "
+    "phrase with the benchmark, raise `against.min_share` or `against.ngram`",
+    "reference_exact_dup": "does the earlier corpus have this source? Then they are meant to go",
+    "reference_near_dup": "does the earlier corpus have this source? Then they are meant to go; else raise "
+    "`near.threshold`",
+    "only_site_template": "are they pages of one form? Raise `templates.min_share`",
+    "window_dup": "read some with `tokmill why OUT --reason window_dup`; raise `window.max_share` (drop), or "
+    "lower `window.min_words` (trim)",
+}
 _EDITED = "give the source `filters` of its own, which are made for such text"
 
 
@@ -68,6 +81,7 @@ class Loss(NamedTuple):
     is_cleaning: bool = False
     example: str = ""  # the first document that went for the first reason
     detail: str = ""  # that most of them have
+    cause: tuple[str, str] | None = None  # of _CAUSES
 
     @property
     def to(self) -> str:
@@ -77,10 +91,10 @@ class Loss(NamedTuple):
     @property
     def next(self) -> str:
         first = self.reasons[0]
-        if first in _CAUSES:
-            return _CAUSES[first][1]
+        if self.cause:
+            return self.cause[1]
         if not self.is_cleaning:
-            return _COPIES
+            return f"{_NO_COPIES.get(first, _COPIES)}, or allow the loss with `dedup.warn_source_loss`"
         if first == EMPTY:
             return _EDITED if self.rules else "look at what the reader takes as text (`fields.text`)"
         return (
@@ -91,7 +105,7 @@ class Loss(NamedTuple):
     def __str__(self) -> str:
         share = f"{spelled_share(self.lost, self.came)} of"
         amount = f"({self.lost:,} of {self.came:,})"
-        cause = f": {_CAUSES[self.reasons[0]][0].format(self.detail)}" if self.reasons[0] in _CAUSES else ""
+        cause = f": {self.cause[0].format(self.detail)}" if self.cause else ""
         if self.is_of_rule:
             says = f"{self.to} takes {share} the documents of {self.source} that reach it {amount}"
         else:
@@ -105,6 +119,7 @@ def find_losses(
     ledgers: Iterable[Path],
     rules: Mapping[str, tuple[str, ...]] | None = None,
     reached: Mapping[str, int] | None = None,
+    causes: Mapping[str, tuple[str, str]] = _CAUSES,
 ) -> list[Loss]:
     """Of more than this share of a source; in the order of the sources, the largest first.
     Cleaning has `rules` for reasons, and how many documents `reached` the first of them."""
@@ -124,7 +139,7 @@ def find_losses(
                 over.append(Loss(source, (reason,), own, lost, seen, is_of_rule=True, is_cleaning=True))
     examples = _examples([(loss.source, loss.reasons[0]) for loss in over], ledgers)
     return [
-        loss._replace(example=example, detail=detail)
+        loss._replace(example=example, detail=detail, cause=causes.get(loss.reasons[0]))
         for loss in over
         for example, detail in (examples.get((loss.source, loss.reasons[0]), ("", "")),)
     ]
@@ -146,7 +161,9 @@ def cleaning_losses(
     if emptied:
         rules[EMPTY] = (_edit(options, max(emptied, key=lambda edit: (emptied[edit], edit))),)
     counted: Counts = {options.source: (counts["in"], dropped)}
-    return find_losses(counted, limit, ledgers, rules, dict(reversed(reached.items())))
+    is_said = options.language is not None and options.language.applied == "field"
+    causes = {**_CAUSES, UNSURE_LANGUAGE: _UNSAID} if is_said else _CAUSES
+    return find_losses(counted, limit, ledgers, rules, dict(reversed(reached.items())), causes)
 
 
 def _edit(options: CleanOptions, reason: str) -> str:

@@ -45,9 +45,11 @@ from tokmill.artifacts.step import (
     tables_of,
     write_shard_table,
 )
+from tokmill.clean.examine import CleanOptions
 from tokmill.clean.rules import Rule, judge
 from tokmill.schema import PERCENTILE, SCORE, ledger_table, one_piece
 from tokmill.stages.external import Drawers, Run, load_between, open_runs, open_scratch, open_table, write_run
+from tokmill.stages.warnings import tell
 from tokmill.storage.tables import load_range
 
 Column = NDArray[Any]
@@ -138,7 +140,23 @@ def conduct(step: Step[RankOptions], upstream: Mapping[str, Artifact]) -> Conduc
         )
         for shard, own in zip(shards, runs, strict=True)
     ]
+    tell(step.name, _without_languages(options.ranked, upstream))
     return Outcome(decided, add_counts(NO_DOCUMENTS, sum_counts(decided)), {})
+
+
+def _without_languages(ranked: Sequence[RankedScore], upstream: Mapping[str, Artifact]) -> Iterator[str]:
+    plans = {
+        name.removeprefix("clean/"): artifact.manifest.options(CleanOptions).language
+        for name, artifact in upstream.items()
+        if name.startswith("clean/")
+    }
+    sources = [name for name, plan in plans.items() if plan is None or plan.applied == "none"]
+    for score in ranked:
+        if score.by == "language" and sources:
+            yield (
+                f"percentiles of {score.name} by language: documents of {', '.join(sources)} have none, and "
+                "are ranked together"
+            )
 
 
 def _of_task(step: Step[RankOptions], receipt: Receipt) -> list[Input]:

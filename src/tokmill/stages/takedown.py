@@ -21,10 +21,9 @@ from tokmill.artifacts.step import Conduct, Made, Outcome, Task, TaskOptions, sh
 from tokmill.artifacts.tombstones import REASON, Forgotten, forgotten_ledger, load_forgotten
 from tokmill.formats.index import map_ids
 from tokmill.schema import LEDGER
+from tokmill.stages.ingest.options import IngestStep, forgotten_inputs
 from tokmill.stages.ingest.shards import (
-    IngestStep,
     corpus_digest,
-    forgotten_inputs,
     no_counts,
     without_forgotten,
     write_documents_shard,

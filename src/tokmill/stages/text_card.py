@@ -13,7 +13,7 @@ from pathlib import Path
 from tokmill.artifacts.manifest import Json, file_entry
 from tokmill.artifacts.step import UNKNOWN, Made, Task, TaskOptions
 from tokmill.clean.license_policy import license_url
-from tokmill.publish.hub_card import HUB_SPLITS, hub_license, scalar, size_category, yaml_list
+from tokmill.publish.hub_card import HUB_SPLITS, hub_license, name_others, scalar, size_category, yaml_list
 from tokmill.storage.disk import commit_bytes
 from tokmill.storage.textfiles import FIELDS, MEASURES, TextFormat, find_text_format
 
@@ -52,7 +52,6 @@ def perform_card(task: Task[CardOptions]) -> Made:
 def _front_matter(card: CardOptions) -> Iterator[str]:
     counts = card.counts
     licenses = sorted({name for own in counts.get("licenses", {}).values() for name in own} - {UNKNOWN})
-    others = [name for name in licenses if hub_license(name) == "other"]
     languages = [
         name
         for name, total in sorted(counts.get("languages", {}).items())
@@ -61,10 +60,7 @@ def _front_matter(card: CardOptions) -> Iterator[str]:
     yield "---"
     yield f"pretty_name: {scalar(card.title)}"
     yield from yaml_list("license", list(dict.fromkeys(map(hub_license, licenses))) or ["unknown"])
-    if others:
-        yield f"license_name: {scalar(' AND '.join(others))}"
-        if link := license_url(others[0]):
-            yield f"license_link: {scalar(link)}"
+    yield from name_others(licenses, license_url)
     if languages:
         yield from yaml_list("language", languages)
     yield from yaml_list("size_categories", [size_category(counts["kept"])])

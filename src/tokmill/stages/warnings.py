@@ -78,7 +78,14 @@ def language_warnings(options: CleanOptions, counts: Json) -> Iterator[Warning]:
     )
 
 
-def split_warnings(counts: Json, facts: Json) -> Iterator[Warning]:
+def split_warnings(config: Json, counts: Json, facts: Json) -> Iterator[Warning]:
+    # keys of shuffles hold the text too, and a cluster goes by its first document
+    by_id = config["method"] == "hash" and config["by"] == "document"
+    sides = (
+        "all of one id are on one side of the split"
+        if by_id
+        else "those of one id may be on different sides of the split"
+    )
     for source, told in facts.get("shared_ids", {}).items():
         name, most = max(told["commonest"].items(), key=lambda item: (item[1], item[0]))
         docs, came = told["documents"], told["of"]
@@ -86,8 +93,9 @@ def split_warnings(counts: Json, facts: Json) -> Iterator[Warning]:
             yield Warning(
                 f"source {source}",
                 f"{docs:,} or more of {came:,} documents of {source} share their id with others, {most:,} of "
-                f"them {name}: all of one id are on one side of the split",
-                "name the field that tells documents apart with `fields.id`",
+                f"them {name}: {sides}",
+                "name the field that tells documents apart with `fields.id`"
+                + ("" if by_id else "; `split: {method: hash, by: document}` holds one id together"),
                 ("share an id", docs, "documents"),
                 ("of the source", came, "documents"),
                 ("documents that share an id", 100 * MAX_SHARED_IDS, "% of a source", "fields.id"),
@@ -204,7 +212,7 @@ def warnings_of_run(artifacts: Mapping[str, Artifact]) -> Iterator[tuple[str, Wa
         if manifest.kind == "clean":
             found = language_warnings(manifest.options(CleanOptions), manifest.counts)
         elif manifest.kind == "split":
-            found = split_warnings(manifest.counts, manifest.facts)
+            found = split_warnings(manifest.config, manifest.counts, manifest.facts)
         elif manifest.kind == "tokenizer":
             found = vocabulary_warnings(manifest.config.get("train"), manifest.facts)
         yield from ((step, warning) for warning in found)

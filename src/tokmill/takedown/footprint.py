@@ -22,11 +22,13 @@ from tokmill.artifacts.step import Artifact, texts_in_order
 from tokmill.artifacts.tombstones import Forgotten, ids_of, sha256_of
 from tokmill.audit.opened import ShardTables, load_of
 from tokmill.audit.places import RunPlaces, entry_of, splits_of
+from tokmill.clean.license_policy import judge_licenses, make_policy
 from tokmill.errors import InputError
 from tokmill.formats.index import map_ids, map_places
 from tokmill.schema import one_piece
+from tokmill.stages.sampling import TRAIN, FieldSplit, HashSplit, SplitOptions
 from tokmill.storage.tables import load_table
-from tokmill.takedown.selection import Selection
+from tokmill.takedown.selection import Selection, resolved
 
 Rows = NDArray[np.int64]
 
@@ -121,16 +123,16 @@ def _is_meant(run: RunPlaces, shard: ShardTables, license: str | None) -> NDArra
     """Per row: is it under the licence, as cleaning resolved it, or as the source spelled it?"""
     if license is None:
         return np.ones(shard.documents.rows, np.bool_)
-    artifact = run.artifacts[f"ingest/{shard.source}"]
-    tags = [load_table(artifact.path(shard.documents), ["license_tag"]).column("license_tag")]
-    cleaned = run.artifacts.get(f"clean/{shard.source}")
-    marks = load_of(cleaned, f"marks-{shard.key}.parquet", ["license"]) if cleaned is not None else None
-    if marks is not None:
-        tags.append(marks.column("license"))
+    path = run.artifacts[f"ingest/{shard.source}"].path(shard.documents)
+    tags = one_piece(load_table(path, ["license_tag"]).column("license_tag"))
+    marks = load_of(run.artifacts.get(f"clean/{shard.source}"), f"marks-{shard.key}.parquet", ["license"])
+    known = (
+        judge_licenses(tags, make_policy(unknown="keep")).spdx if marks is None else marks.column("license")
+    )
+    names = pa.array({license.lower(), resolved(license).lower()})
     is_meant = np.zeros(shard.documents.rows, np.bool_)
-    for column in tags:
-        lower = pc.utf8_lower(column).fill_null("")
-        is_meant |= np.asarray(pc.equal(lower, license.lower()))
+    for column in (tags, known.cast(pa.string())):
+        is_meant |= np.asarray(pc.is_in(pc.utf8_lower(column), names))
     return is_meant
 
 
@@ -167,27 +169,24 @@ def find_affected(run: RunPlaces, chosen: Chosen, batch_size: int | None) -> Jso
         "tokens": {split: count for split, count in tokens.items() if count},
         "builds": builds,
         **({"texts": texts} if texts else {}),
-        "copies": _copies(run, chosen, by_number),
+        "copies": _copies(run, chosen),
         "not_found": chosen.not_found,
         "already": chosen.already,
     }
 
 
-def refuse_emptied_domains(run: RunPlaces, affected: Json, recipe: Json) -> None:
-    """A domain that loses every document cannot have its share any more:
+def refuse_emptied_domains(run: RunPlaces, chosen: Chosen, recipe: Json) -> None:
+    """A domain that loses every document to train on cannot have its share any more:
     better said before anything is taken apart."""
     mixture = recipe.get("mixture")
-    if not mixture or mixture["exhausted"] == "renormalize":
+    if not mixture or mixture["exhausted"] == "renormalize" or "split" not in run.artifacts:
         return
     stages = [stage["weights"] or mixture["weights"] for stage in mixture.get("stages", ())]
     asked = stages or [mixture["weights"]]
-    left: dict[str, int] = {}
-    for source in recipe["sources"]:
-        ingest = run.artifacts.get(f"ingest/{source['name']}")
-        if ingest is not None:
-            taken = affected["sources"].get(source["name"], {"documents": 0})["documents"]
-            kept = int(ingest.manifest.counts["kept"])
-            left[source["domain"]] = left.get(source["domain"], 0) + kept - taken
+    domain_of = {source["name"]: source["domain"] for source in recipe["sources"]}
+    left = dict.fromkeys(domain_of.values(), 0)
+    for source, count in _left_to_train_on(run, chosen):
+        left[domain_of[source]] += count
     emptied = [
         name
         for name, count in left.items()
@@ -202,6 +201,26 @@ def refuse_emptied_domains(run: RunPlaces, affected: Json, recipe: Json) -> None
                 "it, and give this command again"
             ),
         )
+
+
+def _left_to_train_on(run: RunPlaces, chosen: Chosen) -> Iterator[tuple[str, int]]:
+    """Of each shard its source, and the documents that may be trained on without those that are chosen."""
+    split = run.artifacts["split"]
+    rule: SplitOptions = split.manifest.options(SplitOptions)
+    keeps_labels = isinstance(rule, FieldSplit) or (isinstance(rule, HashSplit) and rule.by == "document")
+    come_back: dict[str, list[int]] = {}
+    for line in _copies_of(run, chosen):
+        come_back.setdefault(line["shard"], []).append(line["row"])
+    for shard in run.shards:
+        cleaned = run.artifacts[f"clean/{shard.source}"]
+        marks = load_table(cleaned.directory / f"marks-{shard.key}.parquet", ["kept"])
+        may_be = np.array(marks.column("kept"))
+        if keeps_labels:  # other rules choose anew among all that are left
+            labels = load_table(split.directory / f"labels-{shard.number:05d}.parquet", ["split"])
+            may_be &= np.asarray(labels.column("split")) == TRAIN
+            may_be[come_back.get(shard.name, [])] = True
+        may_be[chosen.rows.get(shard.number, [])] = False
+        yield shard.source, int(may_be.sum())
 
 
 Encoded = dict[int, tuple[Rows, Rows]]  # by shard: sequences, and their lengths
@@ -282,12 +301,16 @@ def _in_texts(run: RunPlaces, name: str, split: str, chosen: Chosen) -> Json | N
     }
 
 
-def _copies(run: RunPlaces, chosen: Chosen, by_number: Mapping[int, ShardTables]) -> Json:
+def _copies(run: RunPlaces, chosen: Chosen) -> Json:
+    copies = list(_copies_of(run, chosen))
+    told = [{key: line[key] for key in ("source", "doc_id", "reason")} for line in copies[:_EXAMPLES]]
+    return {"documents": len(copies), "examples": told}
+
+
+def _copies_of(run: RunPlaces, chosen: Chosen) -> Iterator[Json]:
     """Documents that deduplication dropped because one of these was there: without it, they may come back."""
-    dedup = run.artifacts.get("dedup")
+    dedup, by_number = run.artifacts.get("dedup"), {shard.number: shard for shard in run.shards}
     meant = {by_number[number].name: set(rows.tolist()) for number, rows in chosen.rows.items()}
-    told: list[Json] = []
-    count = 0
     for entry in dedup.manifest.entries("ledger") if dedup is not None else []:
         assert dedup is not None
         columns = ["source", "doc_id", "row", "shard", "verdict", "reason", "match_shard", "match_row"]
@@ -297,7 +320,4 @@ def _copies(run: RunPlaces, chosen: Chosen, by_number: Mapping[int, ShardTables]
         ).to_pylist():
             itself = line["row"] in meant.get(line["shard"], ())
             if line["verdict"] == "drop" and line["match_row"] in meant[line["match_shard"]] and not itself:
-                count += 1
-                if len(told) < _EXAMPLES:
-                    told.append({key: line[key] for key in ("source", "doc_id", "reason")})
-    return {"documents": count, "examples": told}
+                yield line

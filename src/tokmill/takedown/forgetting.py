@@ -10,10 +10,10 @@
 Between the two nobody else can do harm: whoever works in the run finds what is to be done, and does it first.
 
 Sources are not read, nor a recipe: shards are made from shards, and steps are planned from the manifests of
-the run (hooks and benchmarks, which lie outside of it, must be the files that it was made with). They are
-conducted as in any run, so tasks that nothing was taken from keep their receipts, and a takedown that was
-killed goes on where it stopped when the command is given again. Running the recipe afterwards changes
-nothing, and never brings the documents back: ingest knows the list.
+the run (hooks, models, labels and benchmarks, which lie outside of it, must be the files that it was made
+with). They are conducted as in any run, so tasks that nothing was taken from keep their receipts, and a
+takedown that was killed goes on where it stopped when the command is given again. Running the recipe
+afterwards changes nothing, and never brings the documents back: ingest knows the list.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def forget(
     """Take documents down: of an id, or several; of a list of ids or (source, id), or a file;
     all of a source; of a licence.
 
-    `base` is where the recipe lies, for runs with hooks, benchmarks or earlier corpora.
+    `base` is where the recipe lies, for runs with hooks, models of scores, benchmarks or earlier corpora.
     `tell` hears what is affected before anything of it is done.
     """
     listed: list[tuple[str | None, str]] = [
@@ -150,7 +150,7 @@ def _decide(
             tell(affected)
         if not chosen.documents:
             return Forgetting(out, True, affected, root.digest)
-        refuse_emptied_domains(run, affected, root.config)
+        refuse_emptied_domains(run, chosen, root.config)
         # what is missing outside is missed before anything is written
         steps_of_run(out, list(run.artifacts), root.config, _home(out, base), affected["sources"])
         known = add_forgotten(run.forgotten, chosen.hashes, root.digest)

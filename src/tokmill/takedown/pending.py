@@ -19,7 +19,7 @@ from tokmill.artifacts.step import Step, begin
 from tokmill.artifacts.tombstones import PENDING_FILE, write_forgotten
 from tokmill.audit.places import RunPlaces, text_index_path
 from tokmill.pipeline.run_manifest import REVIEW
-from tokmill.stages.ingest.shards import IngestOptions
+from tokmill.stages.ingest.options import IngestOptions
 from tokmill.storage.disk import commit_bytes
 
 # What other commands write into a run: they quote documents, and are made again from what is left.

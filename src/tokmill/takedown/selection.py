@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tokmill.artifacts.manifest import canonical, fingerprint_of
+from tokmill.clean.licenses import parse_license
 from tokmill.errors import InputError
 
 
@@ -39,6 +40,11 @@ def digest_of_selection(selection: Selection) -> str:
 
 def _spelled(selection: Selection) -> str | None:
     return selection.license.lower() if selection.license is not None else None
+
+
+def resolved(license: str) -> str:
+    """As cleaning names it: of one licence there are many spellings. What it does not know, as it is."""
+    return str(parse_license(license) or license)
 
 
 def read_doc_ids(path: Path, source: str | None) -> list[tuple[str | None, str]]:
@@ -103,5 +109,9 @@ def with_takedown(table: Any, before: Any, selection: Selection, parent: str) ->
 
 def is_noted(forgotten: Any, selection: Selection) -> bool:
     """Whether this very selection was taken down."""
-    wanted = (selection.source, _spelled(selection))
-    return not selection.doc_ids and any((t.source, t.license) == wanted for t in takedowns_in(forgotten))
+
+    def meant(source: str | None, license: str | None) -> tuple[str | None, str | None]:
+        return source, resolved(license.lower()) if license is not None else None
+
+    noted = [meant(takedown.source, takedown.license) for takedown in takedowns_in(forgotten)]
+    return not selection.doc_ids and meant(selection.source, selection.license) in noted

@@ -2,8 +2,9 @@
 
     manifests ─ options, inputs ─> steps        ingest with the list of what is forgotten, from its own shards
 
-What lies outside of the run (hooks, benchmarks, lists of URLs, earlier corpora) must be what it was made
-with; where that is not there, or is another, it is asked for.
+What lies outside of the run (hooks, models and labels of scores, lists of URLs, benchmarks, earlier corpora)
+must be what it was made with, for every step that is done again; where that is not there, or is another, it
+is asked for.
 """
 
 from __future__ import annotations
@@ -21,18 +22,19 @@ from tokmill.artifacts.plugins import Plugin, hook_digest, show_hooks
 from tokmill.artifacts.step import Input, Step
 from tokmill.artifacts.tombstones import FORGOTTEN_FILE, digest_of_source, load_forgotten
 from tokmill.clean.examine import CleanOptions
-from tokmill.errors import InputError, TokmillError
+from tokmill.errors import InputChanged, InputError, TokmillError
 from tokmill.formats import plugin_of
 from tokmill.pipeline.documents import url_list_files
 from tokmill.pipeline.references import open_references
 from tokmill.pipeline.scores import model_files, stored_model_files
 from tokmill.pipeline.training import labels_file
-from tokmill.recipe import CleanLimits, Dedup, Hub, Recipe
+from tokmill.recipe import CleanLimits, Dedup, Hub, Recipe, Score, Train
 from tokmill.recipe.file import parse_recorded
+from tokmill.scores.scoring import model_sha256
 from tokmill.stages.clean import CleanExtra, list_inputs, model_inputs
 from tokmill.stages.dedup.method import DedupExtra, EarlierCorpus
 from tokmill.stages.inference import InferenceExtra
-from tokmill.stages.ingest.shards import IngestExtra, IngestOptions
+from tokmill.stages.ingest.options import IngestExtra, IngestOptions
 from tokmill.stages.ingest.stage import INPUT_STATS
 from tokmill.stages.registry import STAGES
 from tokmill.stages.score.stage import ScoreExtra
@@ -47,32 +49,34 @@ def steps_of_run(
     forgotten = load_forgotten(out)
     scores = recorded.scores if (recorded := parse_recorded(recipe)) else []
     learning = {score.name: score.train for score in scores if score.train is not None}
-    # a model that is trained anew judges every document anew
-    touched = {name.partition("/")[2] for name in names if name.startswith("clean/")} if learning else sources
+    redone = {f"ingest/{source}" for source in sources}
     steps = []
     for name in names:
         directory = out / name
         manifest = _latest(directory)
         inputs = manifest.inputs
+        needs = tuple(other for other in names if f"step {other}" in inputs)
+        if not redone.isdisjoint(needs):
+            redone.add(name)
         options: Any = manifest.options(STAGES[manifest.kind].options)
         extra: Any = None
         if manifest.kind == "ingest":
             options, extra = _ingest(out, manifest, options, forgotten)
         elif manifest.kind == "clean":
-            if options.source in touched:
-                _show_hooks(manifest, options.plugins, base)
-            # NULs and losses were told when it was first cleaned
             read: tuple[Input, ...] = ()
-            if options.source in touched:
+            if name in redone:
+                _show_hooks(manifest, options.plugins, base)
                 lists = _url_lists(recorded, manifest, options, base)
-                read = (*list_inputs(lists), *model_inputs(model_files(scores, base)))
+                read = (*list_inputs(lists), *model_inputs(_models(manifest, model_files, scores, base)))
+            # NULs and losses were told when it was first cleaned
             extra = CleanExtra(Decimal(1), CleanLimits(warn_source_loss=Decimal(1)), read)
         elif manifest.kind == "score":
-            extra = ScoreExtra(labels_file(learning[options.name], base))
+            extra = ScoreExtra(_labels(manifest, learning[options.name], base) if name in redone else None)
         elif manifest.kind == "inference":
-            if options.source in sources:
+            stored: dict[str, tuple[Path, str]] = {}
+            if name in redone:
                 _show_hooks(manifest, options.plugins, base)
-            stored = stored_model_files(scores, base) if options.source in sources else {}
+                stored = _models(manifest, stored_model_files, scores, base)
             extra = InferenceExtra(model_inputs(stored))
         elif manifest.kind == "dedup":
             extra = DedupExtra(
@@ -82,7 +86,6 @@ def steps_of_run(
             extra = out / HISTORY_FILE
         elif manifest.kind in ("tokenizer", "build"):
             _show_hooks(manifest, [plugin] if (plugin := plugin_of(manifest.config)) else [], base)
-        needs = tuple(other for other in names if f"step {other}" in inputs)
         files = {label.removeprefix("file "): d for label, d in inputs.items() if label.startswith("file ")}
         steps.append(Step(name, manifest.kind, directory, options, needs, files, extra))
     return steps
@@ -135,6 +138,38 @@ def _url_lists(
             raise _outside(base, f"the list of URLs {name} of {manifest.step}")
         _check_same(found[name][0], manifest.inputs.get(f"file urls {name}"), f"the list of URLs {name}")
     return found
+
+
+def _models(
+    manifest: Manifest,
+    find: Callable[[Sequence[Score], Path], dict[str, tuple[Path, str]]],
+    scores: Sequence[Score],
+    base: Path,
+) -> dict[str, tuple[Path, str]]:
+    """Those that judged the source, as they were."""
+    try:
+        found = find(scores, base)
+    except InputChanged:
+        raise
+    except InputError as error:
+        raise _outside(Path(error.where), f"the models of {manifest.step}") from None
+    for name, (path, _) in found.items():
+        what = f"the model of the score {name.partition(' ')[0]}"
+        _check_same(path, manifest.inputs.get(f"file score {name}"), what, model_sha256)
+    return found
+
+
+def _labels(manifest: Manifest, train: Train, base: Path) -> tuple[Path, str] | None:
+    """By which the model was trained: the numbers of labels come from all that the file has."""
+    what = f"the labels of {manifest.step}"
+    try:
+        given = labels_file(train, base)
+    except InputError as error:
+        raise _outside(Path(error.where), what) from None
+    if given is not None:
+        name = manifest.step.partition("/")[2]
+        _check_same(given[0], manifest.inputs.get(f"file labels of {name}"), what)
+    return given
 
 
 def _benchmarks(recipe: Json, manifest: Manifest, base: Path) -> list[InputFile]:

@@ -24,7 +24,7 @@ learned only between two answers of one turn. A text without any mark is text, a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -82,6 +82,20 @@ def strip_marks(texts: Any) -> Any:
     column = string_column(texts)
     marks = find_literals(column.data, column.offsets, literal_table(MARKS))
     return texts if not len(marks.rows) else large_strings(*_stripped(column, marks))
+
+
+class TextParts(NamedTuple):
+    texts: Any
+    per_row: NDArray[np.int64]
+
+
+def text_parts(texts: Any, controls: Sequence[str]) -> TextParts:
+    """What of many conversations is encoded as text, part by part: neither marks nor control tokens."""
+    parts = _cut(string_column(texts), {literal: number for number, literal in enumerate(controls)})
+    is_text = parts.control < 0
+    of_row = np.repeat(np.arange(len(parts.per_row)), parts.per_row)
+    column = large_strings(parts.data, parts.offsets).filter(pa.array(is_text))
+    return TextParts(column, np.bincount(of_row[is_text], minlength=len(parts.per_row)))
 
 
 def encode_marked(texts: Any, encode: EncodeColumn, controls: Mapping[str, int]) -> Masked:

@@ -10,10 +10,15 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 import tokmill as mill
 from mill import small_corpus, tokmill
+from tokmill.audit.opened import open_run
+from tokmill.audit.proofs import flow_problems
 from tokmill.errors import InputError, RecipeError
+from tokmill.formats import format_names
+from trained import rank_lines
 from written import MegatronFile, load_manifest, load_table, read_row_index, read_token_cache
 
 BUILDS = [
@@ -178,6 +183,64 @@ def test_a_build_without_a_row_says_so(tmp_path: Path) -> None:
     assert any(said.startswith("no row: ") and "1,048,576" in said for said in warnings)
 
 
+def test_a_padded_build_that_has_fewer_rows_than_blocks_were_asked_for_says_so(tmp_path: Path) -> None:
+    """Beside one that is not padded blocks are so many tokens, and documents longer than a row are fewer."""
+    recipe = mixed(tmp_path, blocks=40, held_out="whole")
+    described = json.loads(recipe.read_text())
+    packs = {"rows": {"length": 8}, "pad": {"layout": "pad", "length": 8}}
+    described["builds"] = [{"name": name, "format": "memmap", "pack": packs[name]} for name in packs]
+    recipe.write_text(json.dumps({**described, "pack": {"length": 8}}))
+    out = mill.run(recipe, workers=1).out
+    rows = {name: len(rows_of(out / "build" / name / "train", "memmap", 8)) for name in packs}
+    assert rows["rows"] == 40 > rows["pad"] > 0
+    warnings = {name: load_manifest(out / "build" / name).facts["warnings"] for name in packs}
+    said = {name: [one for one in own if "of 40" in one] for name, own in warnings.items()}
+    assert said["rows"] == []
+    assert [one.partition(":")[0] for one in said["pad"]] == [f"{rows['pad']} of 40 rows"]
+    described["builds"] = [{"name": "pad", "format": "memmap"}]
+    recipe.write_text(json.dumps({**described, "pack": packs["pad"]}))
+    out = mill.run(recipe, tmp_path / "alone", workers=1).out
+    assert len(rows_of(out / "build/pad/train", "memmap", 8)) == 40
+    assert not any("of 40" in one for one in load_manifest(out / "build/pad").facts["warnings"])
+
+
+@pytest.mark.parametrize("fault", ["dropped", "unusable"])
+@pytest.mark.parametrize(
+    "mixture", [{}, {"balance": "smallest"}, {"tokens": 500, "exhausted": "renormalize"}, None]
+)
+def test_a_run_in_which_nothing_is_left_is_proven_and_told(
+    finished: Path, tmp_path: Path, mixture: dict[str, Any] | None, fault: str
+) -> None:
+    """By a rule, or because no record is a document: then there is no shard either."""
+    recipe = small_corpus(
+        tmp_path,
+        tokenizer={"path": str(finished / "tokenizer/tokenizer.json"), "eos": "<|endoftext|>"},
+        filters=[{"measure": "words", "min": 1_000_000, "reason": "too_few_words"}],
+        builds=[
+            {"name": "rows", "format": "memmap"},
+            {"name": "lists", "format": "arrow", "pack": {"layout": "indexed"}},
+        ],
+        **({} if mixture is None else {"mixture": mixture}),
+    )
+    if fault == "unusable":
+        described = json.loads(recipe.read_text())
+        described["sources"] = [{**described["sources"][0], "max_bad_fraction": 1}]
+        recipe.write_text(json.dumps(described))
+        (tmp_path / described["sources"][0]["files"]).write_text("{no record\n")
+    out = mill.run(recipe, workers=1).out
+    assert load_manifest(out / "build/rows").counts["rows"] == 0
+    assert (out / "build/rows/train/input_ids.mmap").stat().st_size == 0
+    assert mill.verify(out).problems == []
+    for verb in ("report", "review", "status"):
+        shown = tokmill(verb, out)
+        assert shown.returncode == 0, shown.stderr
+    artifacts = open_run(out)
+    for name, artifact in artifacts.items():  # as runs of before wrote it
+        if not artifact.manifest.tasks:
+            artifacts[name] = artifact._replace(manifest=replace(artifact.manifest, counts={}))
+    assert list(flow_problems(artifacts)) == []
+
+
 @pytest.mark.usefixtures("forked_workers")
 def test_built_shares_are_the_weights_and_the_budget_is_met_from_below(tmp_path: Path) -> None:
     recipe = mixed(tmp_path, weights={"math": "0.6", "prose": "0.4"}, tokens="8k")
@@ -323,6 +386,32 @@ def test_a_held_out_split_can_be_kept_whole(tmp_path: Path) -> None:
     assert mill.verify(out).problems == []
 
 
+def test_a_held_out_split_without_a_part_of_the_target_is_built_whole_and_told(tmp_path: Path) -> None:
+    builds = [{"name": "rows", "format": "megatron"}]
+    done = tokmill("run", asked_for_rows(tmp_path / "c", {"length": 128}, builds, blocks=4))
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "c/out/rows"
+    assert len(MegatronFile(out / "build/rows/valid/tokens")) == load_manifest(out / "split").counts["valid"]
+    manifest = load_manifest(out / "mixture")
+    assert list(manifest.facts["splits"]) == ["train"]
+    (told,) = [line for line in manifest.facts["warnings"] if line.startswith("valid ")]
+    assert told.startswith("valid has no part of 4 blocks, and is built whole")
+    assert "valid has no part of 4 blocks" in done.stderr
+    enough = mill.run(asked_for_rows(tmp_path / "d", {"length": 128}, builds, blocks=5), workers=1).out
+    assert "warnings" not in load_manifest(enough / "mixture").facts
+
+
+def test_a_mixture_of_nothing_counts_nothing(tmp_path: Path) -> None:
+    recipe = mixed(tmp_path, tokens="5k", exhausted="renormalize")
+    (tmp_path / "ranks.tiktoken").write_bytes(rank_lines([bytes([byte]) for byte in range(256)]))
+    tokenizer = {"path": "ranks.tiktoken", "encoding": "cl100k_base", "eos": "<|endoftext|>"}
+    sections = {"filters": [{"measure": "chars", "min": 10**6}], "tokenizer": tokenizer}
+    recipe.write_text(json.dumps(json.loads(recipe.read_text()) | sections))
+    out = mill.run(recipe, workers=1, until="mixture").out
+    counts = load_manifest(out / "mixture").counts
+    assert counts == {"in": 0, "kept": 0, "dropped": {}, "quarantined": {}}
+
+
 def test_weights_with_another_sum_build_what_their_shares_build_and_a_line_says_so(tmp_path: Path) -> None:
     built = {}
     for name, weights in (("shares", {"math": "0.75", "prose": "0.25"}), ("parts", {"math": 3, "prose": 1})):
@@ -361,6 +450,14 @@ def test_a_mixture_that_cannot_be_is_refused_by_name(
         ({"pack": {"length": 1}}, "pack.length"),
         ({"pack": {"layout": "indexed"}}, "is made of rows, and the layout `indexed` has none"),
         ({"builds": [{"name": "a", "format": "npy", "dtype": "uint16"}]}, "npy is always int32"),
+        *(
+            (
+                {"builds": [{"name": "a", "format": name, "rows_per_shard": 7}]},
+                rf"builds\[0\].rows_per_shard: {name} sizes its files itself; .*for arrow, npy, parquet",
+            )
+            for name in format_names()
+            if name not in ("arrow", "npy", "parquet")
+        ),
         (
             {"tokenizer": {"train": {"model": "byte_bpe", "vocab_size": 300}, "eos": 5}},
             "takes its `eos` as a string",

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import tokmill as mill
 from mill import small_corpus
@@ -120,14 +122,42 @@ def test_a_cut_build_has_tasks_for_stretches_and_leaves_none_of_their_files(
     assert there == {*listed, "manifest.json"}
 
 
-def tasks_of(step: Any, upstream: Any, directory: Path) -> list[Task]:
+def test_a_task_reads_no_file_of_another_that_is_not_among_its_inputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that shares nothing but a store has no others."""
+    recipe = recipe_of(tmp_path)
+    one = mill.run(recipe, tmp_path / "one", workers=1).out
+    cut_all(monkeypatch)
+    upstream = open_run(one)
+    for step in plan_steps(mill.load_recipe(recipe), recipe.parent, one):
+        if step.kind == "build":
+            asked = tasks_of(step, upstream, tmp_path / "many" / step.name, perform_alone)
+            assert len(asked) > 3
+    made = digests(tmp_path / "many")
+    assert {path: made.get(path) for path in digests(one)} == digests(one)
+
+
+def perform_alone(task: Task) -> Any:
+    """In a directory that has nothing, from where its files go to the others."""
+    alone = Path(f"{task.directory}.{task.key}")
+    receipt = perform(replace(task, directory=str(alone)))
+    for entry in receipt.files:
+        (Path(task.directory) / entry.path).parent.mkdir(parents=True, exist_ok=True)
+        (alone / entry.path).rename(Path(task.directory) / entry.path)
+    return receipt
+
+
+def tasks_of(
+    step: Any, upstream: Any, directory: Path, perform_one: Callable[[Task], Any] = perform
+) -> list[Task]:
     """All tasks of a build, done as they are asked for."""
     moved = type(step)(**{**step.__dict__, "directory": directory})
     conducting, found, left = conduct(moved, upstream), list[Task](), list[Any]()
     asked = next(conducting)
     while True:
         found += asked
-        done = [perform(task) for task in asked]
+        done = [perform_one(task) for task in asked]
         first = asked.first if isinstance(asked, Unawaited) else 0
         try:
             asked, left = conducting.send([*left, *done[first:]]), done[:first]

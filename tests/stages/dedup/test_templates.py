@@ -362,3 +362,50 @@ def test_a_page_that_is_forgotten_is_in_no_table(tmp_path: Path) -> None:
         **{doc_id: text if text.strip() else "" for doc_id, text in expected.items()},
         **{doc_id: text for doc_id, text in written(out).items() if doc_id not in expected},
     }
+
+
+def test_conversations_are_no_pages_and_lose_no_line(tmp_path: Path) -> None:
+    """`<|im_start|>assistant` is on all of them; and with them the host would have 43 pages."""
+    pytest.importorskip("jinja2")
+    chance = random.Random(3)
+    (tmp_path / "chat.jsonl").write_text(
+        "".join(
+            json.dumps(
+                {
+                    "id": f"c{n}",
+                    "url": f"https://a.com/{n}",
+                    "messages": [
+                        {"role": "user", "content": f"Hello\n{prose(chance, 9)}"},
+                        {"role": "assistant", "content": f"Sure\n{prose(chance, 9)}"},
+                    ],
+                }
+            )
+            + "\n"
+            for n in range(24)
+        )
+    )
+    pages = [{"id": f"p{n}", "text": f"Menu\n{prose(chance, 9)}", "url": f"a.com/p{n}"} for n in range(19)]
+    train = {"model": "byte_bpe", "vocab_size": 290, "control_symbols": ["<|im_start|>", "<|im_end|>"]}
+    sections = {
+        "tokenizer": {"train": train, "eos": "<|endoftext|>"},
+        "builds": [{"name": "rows", "format": "memmap"}],
+    }
+    sources = [
+        {"name": "talk", "files": str(tmp_path / "chat.jsonl"), "chat": {"template": "chatml"}},
+        {"name": "web", "files": "part-0.jsonl"},
+    ]
+    plain = run_templates(tmp_path / "plain", {"url": True}, 1, sources, pages, sections)
+    out = run_templates(tmp_path / "out", {"templates": True}, 1, sources, pages, sections)
+    assert written(out) == written(plain)
+    assert load_manifest(out / "dedup").counts["edited"] == {}
+    built = [
+        [path.read_bytes() for path in sorted((run / "build/rows").rglob("*.mmap"))] for run in (plain, out)
+    ]
+    assert built[0]
+    assert built[0] == built[1]
+    more = [*pages, {"id": "p19", "text": "Menu\nThe last one.", "url": "a.com/p19"}]
+    out = run_templates(tmp_path / "more", {"templates": True}, 1, sources, more, sections)
+    assert load_manifest(out / "dedup").counts["edited"] == {"site_template": 20}, "pages of the host alone"
+    assert {text for doc_id, text in written(out).items() if doc_id[0] == "c"} == {
+        text for doc_id, text in written(plain).items() if doc_id[0] == "c"
+    }

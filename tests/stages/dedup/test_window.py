@@ -159,6 +159,43 @@ def test_pieces_of_any_size_give_the_same_tables(
     assert load_manifest(whole / "dedup").identity == load_manifest(pieces / "dedup").identity
 
 
+@pytest.mark.parametrize("policy", ["drop", "trim"])
+def test_a_reference_loses_neither_documents_nor_text(tmp_path: Path, policy: str) -> None:
+    """Two books of the reference share a passage, and so do two documents that are compared with them."""
+    chance = random.Random(11)
+    passage = sentences(chance, 96)
+
+    def records(kind: str) -> list[dict[str, str]]:
+        texts = [sentences(chance, 60), sentences(chance, 12), sentences(chance, 300)]
+        return [{"id": f"{kind}{n}", "text": f"{text}\n{passage}\n"} for n, text in enumerate(texts)]
+
+    said = {name: records(name) for name in ("web", "wiki")}
+    for name, own in said.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in own))
+    recipe = write_recipe(
+        tmp_path,
+        sources=[{"name": name, "files": f"{name}.jsonl"} for name in said],
+        dedup={"window": {"policy": policy, "min_words": 20}, "reference": ["wiki"]},
+        **dict.fromkeys(("filters", "normalize", "split", "tokenizer", "builds", "pack")),
+    )
+    out = mill.run(recipe, workers=1).out
+    verdicts, trims = (
+        {
+            number: load_table(path).to_pylist() if path.is_file() else []
+            for number, path in enumerate(out / f"dedup/{name}-{n:05d}.parquet" for n in range(2))
+        }
+        for name in ("verdicts", "trims")
+    )
+    assert [row["kept"] for row in verdicts[1]] == [True, True, True], "wiki"
+    assert trims[1] == []
+    dropped = [row["survivor_shard"] for row in verdicts[0] if not row["kept"]]
+    assert dropped == (["wiki/00000-000"] * 2 if policy == "drop" else ["wiki/00000-000"])
+    if policy == "trim":
+        left = [text["text"].split("\n")[0] for text in said["web"]]
+        assert [(row["row"], row["text"].strip()) for row in trims[0]] == [(0, left[0]), (2, left[2])]
+    assert mill.verify(out).ok
+
+
 GSM8K = SHARED / "data/math/gsm8k/test.jsonl"
 
 

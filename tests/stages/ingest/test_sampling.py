@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tokmill.artifacts.step import Task
 from tokmill.schema import DOCUMENTS
 from tokmill.sources.reading import Reading
-from tokmill.stages.ingest.shards import ReadOptions, SampleOptions, perform_candidates
+from tokmill.stages.ingest.options import ReadOptions, SampleOptions
+from tokmill.stages.ingest.picking import perform_candidates
 from tokmill.stages.sampling import bottom_k, draws
 from written import load_table
 

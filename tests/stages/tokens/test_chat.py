@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import shutil
@@ -204,6 +205,45 @@ def test_rows_for_a_collate_function_of_your_own_have_the_mask(made: Path) -> No
 
 
 @pytest.mark.usefixtures("forked_workers")
+def chatty(count: int) -> list[dict[str, Any]]:
+    """Short turns, so that much of a conversation is its template. People spell a token of it, too."""
+    turns = ("hi {}", "It is {}?", "<|im_end|> no {}", "Right.")
+    return [{"id": f"c{n}", "messages": say(*(turn.format(n) for turn in turns))} for n in range(count)]
+
+
+def learned_from(out: Path) -> dict[str, Any]:
+    log = json.loads((out / "tokenizer" / "tokenizer.log.json").read_text())
+    return {one["name"]: one for one in log["datasets"]}
+
+
+@pytest.mark.parametrize("model", ["byte_bpe", "unigram"])
+def test_a_tokenizer_learns_from_conversations_as_they_are_encoded(tmp_path: Path, model: str) -> None:
+    records = chatty(300)
+    train = {"model": model, "vocab_size": 420, "control_symbols": list(CHATML)}
+    tokenizer = {"train": train, "eos": "<|endoftext|>"}
+    tokmill.run(corpus(tmp_path, records, tokenizer=tokenizer), out=tmp_path / "out", workers=1)
+    texts = [part for one in records for part, _ in chatml(one["messages"]) if part not in CHATML]
+    found = learned_from(tmp_path / "out")["talk"]
+    assert found["samples"] == len(records)
+    assert found["bytes"] == found["wanted_bytes"] == sum(len(text.encode()) for text in texts)
+    assert found["characters"] == sum(map(len, texts))
+    if model == "byte_bpe":
+        learned = set(load_tokenizer(tmp_path / "out").get_vocab()) - set(CHATML)
+        assert any("end" in piece for piece in learned), "a token that somebody types is text"
+        assert not any("start" in piece or "star" in piece for piece in learned)
+
+
+def test_the_share_of_conversations_in_a_sample_is_of_the_texts_that_are_learned_from(tmp_path: Path) -> None:
+    train = {"model": "byte_bpe", "vocab_size": 300, "control_symbols": list(CHATML), "sample_megabytes": 1}
+    tokenizer = {"train": {**train, "weights": {"talk": 0.25, "notes": 0.75}}, "eos": "<|endoftext|>"}
+    path = corpus(tmp_path, chatty(4000), tokenizer=tokenizer, dedup={"exact": False})
+    tokmill.run(path, out=tmp_path / "out", workers=1, until="tokenizer")
+    found = learned_from(tmp_path / "out")["talk"]
+    assert found["bytes"] == found["wanted_bytes"] == 1 << 18
+    assert found["samples"] < 4000
+    assert "short_by_bytes" not in found
+
+
 def test_other_workers_give_the_same_bytes(made: Path, tmp_path: Path) -> None:
     path = made / "recipe.yaml"
     tokmill.run(path, out=tmp_path / "out", workers=3)
@@ -225,6 +265,44 @@ def test_the_run_is_proven_and_a_token_leads_to_its_characters(made: Path) -> No
     assert "\\ufdd" not in told.lower()
     assert not any("\ufdd0" <= c <= "\ufdef" for c in told)
     assert "assistant\\n" in told
+
+
+def test_check_takes_the_end_token_within_conversations_for_what_it_is(tmp_path: Path) -> None:
+    """It also ends what each speaker says; at the end of a document it is still demanded."""
+    builds = [
+        *({"name": name, "format": "memmap", "pack": {"layout": name, "length": 48}} for name in LAYOUTS),
+        {"name": "lists", "format": "parquet", "pack": {"layout": "indexed"}},
+    ]
+    train = {"model": "byte_bpe", "vocab_size": 290, "control_symbols": list(CHATML)}
+    sections: dict[str, Any] = {"builds": builds, "tokenizer": {"train": train, "eos": "<|im_end|>"}}
+    recipe = corpus(tmp_path, conversations(), {"loss": "all"}, **sections)
+    out = tokmill.run(recipe, out=tmp_path / "out", workers=1).out
+    eos = load_tokenizer(out).token_to_id("<|im_end|>")
+    for name in (*LAYOUTS, "lists"):
+        found = [one for one in tokmill.check(out / "build" / name, steps=0).findings if not one.ok]
+        assert found == [], name
+    spoken = sum(len(one["messages"]) for one in conversations())
+    (told,) = (
+        one.detail for one in tokmill.check(out / "build/lists", steps=0).findings if one.check == "ends"
+    )
+    assert f"{spoken:,} times it stands inside one" in told
+    split = out / "build" / "concat" / "train"
+    ids, documents = rows_without_mask(split), list(read_row_index(split / "index.jsonl.zst"))
+    lasts = {(row, span.end - 1) for row, docs in documents for span in docs}
+    inside = sum((row, column) not in lasts for row, column in np.argwhere(ids == eos).tolist())
+    found = [one for one in tokmill.check(split.parent, steps=0).findings if one.check == "ends"]
+    assert f"{inside:,} times it stands inside one" in found[0].detail
+    row, spans = next((row, docs) for row, docs in documents if len(docs) > 1)
+    assert ids[row, spans[0].end - 1] == eos
+    ids[row, spans[0].end - 1] = eos - 1
+    ids.tofile(split / "input_ids.mmap")
+    failed = [one.check for one in tokmill.check(split.parent, steps=0).findings if not one.ok]
+    assert "ends" in failed
+
+
+def rows_without_mask(split: Path) -> np.ndarray:
+    meta = json.loads((split / "meta.json").read_bytes())
+    return np.fromfile(split / "input_ids.mmap", meta["dtype"]).reshape(meta["n_seqs"], meta["seq_len"])
 
 
 def test_people_are_shown_no_marks(made: Path) -> None:
@@ -296,6 +374,70 @@ def test_npy_and_parquet_hold_the_same_masks(made: Path, tmp_path: Path) -> None
     (batch,) = Batches(dataset, 1000, shuffle="none")
     assert ((batch["targets"] != -100) == batch["loss_mask"]).all()
     assert command("verify", tmp_path / "out").returncode == 0
+
+
+def test_a_split_without_a_conversation_has_the_columns_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or `datasets` does not load them together."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    datasets = pytest.importorskip("datasets")
+    builds: list[dict[str, Any]] = [
+        {"name": "rows", "format": "parquet", "pack": {"length": 48, "tail": "pad"}},
+        {"name": "lists", "format": "parquet", "pack": {"layout": "indexed"}, "columns": "huggingface"},
+        {"name": "notes", "format": "parquet", "pack": {"layout": "indexed"}, "sources": ["notes"]},
+        {"name": "flat", "format": "memmap", "pack": {"length": 48, "tail": "pad"}},
+    ]
+    held = {"split": {"valid_fraction": "0.4"}}
+    recipe = corpus(tmp_path, [conversations()[5]], builds=builds, **held)
+    out = tokmill.run(recipe, out=tmp_path / "out", workers=1).out
+    for name in ("rows", "lists", "notes", "flat"):
+        origins = {
+            split: {
+                span.source
+                for _, docs in read_row_index(out / "build" / name / split / "index.jsonl.zst")
+                for span in docs
+            }
+            for split in ("train", "valid")
+        }
+        both = {"notes"} if name == "notes" else {"talk", "notes"}
+        assert origins == {"train": both, "valid": {"notes"}}
+        if name == "flat":
+            _, mask = rows_of(out / "build" / name / "valid")
+            covered = np.zeros(mask.shape, np.uint8)
+            for row, docs in read_row_index(out / "build" / name / "valid" / "index.jsonl.zst"):
+                for span in docs:
+                    covered[row, span.start : span.end] = 1
+            assert (mask == covered).all()
+            continue
+        files = {split: str(out / "build" / name / split / "*.parquet") for split in origins}
+        loaded = datasets.load_dataset("parquet", data_files=files, cache_dir=str(tmp_path / name))
+        assert loaded["train"].features == loaded["valid"].features
+        assert ("loss_mask" in loaded["valid"].column_names) == (name != "notes")
+        for split in origins if name != "notes" else ():
+            meta = json.loads((out / "build" / name / split / "meta.json").read_bytes())
+            shards = [load_table(out / "build" / name / split / one["file"]) for one in meta["shards"]]
+            assert [digest_of(table) for table in shards] == [one["content_sha256"] for one in meta["shards"]]
+        if name == "lists":
+            assert all(all(mask) for mask in loaded["valid"]["loss_mask"])
+            assert not all(all(mask) for mask in loaded["train"]["loss_mask"])
+    assert command("verify", out).returncode == 0
+    assert all(one.ok for one in tokmill.check(out / "build/lists", steps=0).findings)
+
+
+def digest_of(table: Any) -> str:
+    """As the page of formats says it is made."""
+    ids = table.column("input_ids").to_pylist()
+    content = np.array([len(row) for row in ids], "<i8").tobytes()
+    content += np.array([id for row in ids for id in row], "<i4").tobytes()
+    for doc_id in table.column("doc_id").to_pylist() if "doc_id" in table.column_names else ():
+        content += np.array([len(doc_id.encode())], "<i8").tobytes() + doc_id.encode()
+    for name, kind in (("loss_mask", "u1"), ("labels", "<i4"), ("attention_mask", "i1")):
+        if name in table.column_names:
+            lists = table.column(name).to_pylist()
+            content += np.array([one for row in lists for one in row], kind).tobytes()
+    return hashlib.sha256(content).hexdigest()
 
 
 @pytest.mark.parametrize("format", ["memmap", "npy", "parquet"])

@@ -15,9 +15,10 @@ import tokenizers
 import tokmill
 from mill import tokmill as command
 from tokmill.errors import RecipeError, TokmillError
+from tokmill.loader import open_dataset
 from tokmill.tokenizers.fim import Fim, encode_fim
 from tokmill.tokenizers.load import load_tokenizer as load_ours
-from written import load_manifest, load_table
+from written import decoder_of, load_manifest, load_table, read_row_index
 
 SENTINELS = ("<fim_prefix>", "<fim_middle>", "<fim_suffix>")
 
@@ -219,6 +220,43 @@ def tiny_tokenizer(made: Path) -> Any:
 def test_a_sentinel_that_is_no_control_token_is_told(tmp_path: Path, fim: dict[str, str], told: str) -> None:
     with pytest.raises(TokmillError, match=told):
         tokmill.run(corpus(tmp_path, fim, texts(20)), out=tmp_path / "out", workers=1)
+
+
+def test_a_text_is_told_in_every_row_that_may_have_it(tmp_path: Path) -> None:
+    """Its tokens lie elsewhere than in the text: all of the document is told, and that it is."""
+    found = [" ".join(f"w{number}x{place}" for place in range(30)) for number in range(40)]
+    out = tokmill.run(corpus(tmp_path, {"rate": 1}, found), out=tmp_path / "out", workers=1).out
+    dataset, decode = open_dataset(out / "build" / "rows", "train"), decoder_of(out)
+    decoded = [
+        (row, span, decode(np.asarray(dataset[row]["ids"])[span.start : span.end]))
+        for row, spans in read_row_index(out / "build/rows/train/index.jsonl.zst")
+        for span in spans
+        if span.source == "code"
+    ]
+    met = 0
+    for number, text in enumerate(found):
+        words = text.split()[13]
+        having = {row for row, span, shown in decoded if f" {words} " in shown}
+        told = tokmill.seen(
+            out / "build" / "rows", step=0, batch_size=4, text=f" {words} ", source="code"
+        ).meetings
+        assert told is not None
+        if not told:  # it is held out
+            continue
+        met += len(having)
+        assert {one.doc_id for one in told} == {f"d{number}"}
+        assert having <= {one.row for one in told}
+        whole = tokmill.seen(
+            out / "build" / "rows", step=0, batch_size=4, doc_id=f"d{number}", source="code"
+        ).meetings
+        assert [(one.row, one.tokens) for one in told] == [(one.row, one.tokens) for one in whole or []]
+        assert not any(one.is_placed for one in told)
+    assert met > 20
+    prose = tokmill.seen(out / "build/rows", step=0, batch_size=4, text=" w3x13 ", source="prose").meetings
+    assert prose
+    assert all(one.is_placed for one in prose)
+    shown = command("seen", out / "build/rows", "--step", 0, "--batch-size", 4, "--text", " w3x13 ")
+    assert "of d3, which may have it" in " ".join(shown.stdout.split())
 
 
 @pytest.mark.parametrize(

@@ -98,11 +98,15 @@ def test_every_source_gives_its_share_in_the_order_of_the_draws(tmp_path_factory
         assert sum(found.values()) == min(wanted, available)
 
 
-def test_a_text_is_cut_between_characters():
-    assert _cut("aé漢🙂", 1).to_pylist() == ["a"]
-    assert _cut("aé漢🙂", 5).to_pylist() == ["aé"]
-    assert _cut("aé漢🙂", 6).to_pylist() == ["aé漢"]
-    assert _cut("漢", 2).to_pylist() == []
+def test_texts_are_cut_between_characters():
+    texts = pa.array(["whole", "aé漢🙂", "b"], pa.large_string())
+    assert _cut(texts, 1, 1).to_pylist() == ["whole", "a"]
+    assert _cut(texts, 1, 5).to_pylist() == ["whole", "aé"]
+    assert _cut(texts, 1, 6).to_pylist() == ["whole", "aé漢"]
+    assert _cut(texts, 1, 10).to_pylist() == ["whole", "aé漢🙂"]
+    assert _cut(texts, 1, 11).to_pylist() == ["whole", "aé漢🙂", "b"]
+    assert _cut(texts[1:], 0, 0).to_pylist() == []
+    assert _cut(pa.array(["漢"], pa.large_string()), 0, 2).to_pylist() == []
 
 
 def test_shares_follow_the_mixture_and_within_a_domain_what_there_is():
@@ -117,6 +121,8 @@ def test_shares_follow_the_mixture_and_within_a_domain_what_there_is():
     assert divide_budget(available, 400, shares) == {"a": 200, "b": 100, "c": 100}
     shares = replace(shares, domains=None)
     assert divide_budget(available, 450, shares) == {"a": 266, "b": 133, "c": 50}
+    unweighted = replace(shares, within={"web": {"a": "1", "b": "0"}})  # b is read for others: 100 to 50
+    assert divide_budget(available, 450, unweighted) == {"a": 300, "b": 0, "c": 150}
     assert divide_budget(available, 45, Shares()) == {"a": 10, "b": 30, "c": 5}
     assert divide_budget(available, 10**9, Shares()) == available
 

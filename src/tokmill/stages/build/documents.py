@@ -103,7 +103,7 @@ class Chunks(Protocol):
     def domain_names(self) -> list[str]: ...
     @property
     def loss(self) -> Sequence[NDArray[np.integer]] | None:
-        """By shard, as the ids are; None: every token is learned."""
+        """By shard, as the ids are; None: every token of the build is learned."""
 
     def load(self, chunk: int) -> Documents: ...
     def load_names(self, chunk: int) -> Any:
@@ -285,7 +285,8 @@ def _map(path: Path, dtype: np.dtype[np.integer]) -> NDArray[np.integer]:
 
 
 def loss_maps(task: Task[SplitBuildOptions], tokens: _Maps) -> _Maps | None:
-    """What is learned of the tokens of each shard: as its file says, and all where it has none."""
+    """What is learned of the tokens of each shard: as its file says, and all where it has none. None: the
+    build has no such file for any split."""
     paths = {int(path.stem.removeprefix("loss-")): path for path in task.paths("loss")}
     by_place = [paths.get(number) for number, _, _ in task.options.shards]
 
@@ -295,4 +296,4 @@ def loss_maps(task: Task[SplitBuildOptions], tokens: _Maps) -> _Maps | None:
             return np.ones(len(tokens[number]), np.uint8)
         return _map(path, np.dtype(np.uint8))
 
-    return _Maps(len(by_place), load) if paths else None
+    return _Maps(len(by_place), load) if paths or task.options.has_loss else None

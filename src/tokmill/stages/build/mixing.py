@@ -40,7 +40,14 @@ from tokmill.stages.build.continued import (
 from tokmill.stages.build.documents import TURNS
 from tokmill.stages.build.mixture import SplitMixtureOptions, mixture_for, of_whole_target
 from tokmill.stages.build.runs import RUNS, joined, open_runs
-from tokmill.stages.build.scored import LEFT_OUT, SCORES, Offer, refuse_domains_left_out, times_of
+from tokmill.stages.build.scored import (
+    LEFT_OUT,
+    SCORES,
+    Offer,
+    SelectByScore,
+    refuse_domains_left_out,
+    times_of,
+)
 from tokmill.stages.build.staged import (
     HAD,
     HAD_BEFORE,
@@ -187,8 +194,12 @@ def _times(task: Task[SplitMixtureOptions]) -> Times | None:
         return None
     places = {number: place for place, (number, _) in enumerate(options.shards)}
     lengths, scores, chosen = task.paths("lengths"), task.paths(SCORES), options.chosen
-    least = None if options.least is msgspec.UNSET else options.least
-    return lambda number: times_of(lengths[places[number]], scores[places[number]], chosen, least)
+    idle = (isinstance(chosen, SelectByScore) and chosen.without) or ()
+    least = {
+        number: None if options.least is msgspec.UNSET or source in idle else options.least
+        for number, source in options.shards
+    }
+    return lambda number: times_of(lengths[places[number]], scores[places[number]], chosen, least[number])
 
 
 def _taken(streams: list[SourceStream], turns: TurnBatch) -> Any:

@@ -27,6 +27,7 @@ from tokmill.packing.mixture import (
     SourceExhausted,
     Target,
     Unit,
+    has_no_weight,
     limit_of_weights,
     natural_mixture,
     split_budget,
@@ -102,7 +103,8 @@ def mixture_for(options: SplitMixtureOptions, holdings: list[Holding]) -> Mixtur
     }
     wanted = _wanted(options)
     tokens = dict.fromkeys((holding.domain for holding in holdings), 0)
-    for holding, count in zip(holdings, _natural(options, holdings, wanted), strict=True):
+    weighted = [one for one in holdings if not has_no_weight(within, one.domain, one.name)]
+    for holding, count in zip(weighted, _natural(options, weighted, wanted), strict=True):
         tokens[holding.domain] += count
     natural = natural_mixture(tokens)
     if options.continues:  # sources go by what they have left, as domains do

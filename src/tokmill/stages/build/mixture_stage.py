@@ -9,7 +9,7 @@ held out, in the rest of a run ─ mixture.met ─ what was trained on before (c
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 from msgspec.structs import replace as replace_fields
 
 from tokmill.artifacts.history import Continues
-from tokmill.artifacts.manifest import Json, Receipt, sum_counts
+from tokmill.artifacts.manifest import NO_DOCUMENTS, Json, Receipt, add_counts, sum_counts
 from tokmill.artifacts.step import (
     Artifact,
     Conduct,
@@ -30,6 +30,7 @@ from tokmill.artifacts.step import (
     tables_of,
     usable_receipts,
 )
+from tokmill.errors import plural
 from tokmill.packing.mixture import STARVED
 from tokmill.stages.build.continued import (
     MetOptions,
@@ -48,7 +49,7 @@ from tokmill.stages.build.mixture import (
 from tokmill.stages.build.runs import RUNS, RunOptions, perform_run
 from tokmill.stages.build.scored import SelectByScore, perform_select, score_inputs
 from tokmill.stages.build.staged import stage_inputs
-from tokmill.stages.tokens.stage import shards_of_split
+from tokmill.stages.tokens.stage import SplitShard, shards_of_split
 from tokmill.stages.warnings import tell
 
 
@@ -61,9 +62,13 @@ def conduct(step: Step[MixtureOptions], upstream: Mapping[str, Artifact]) -> Con
     mixed = splits[:1] if options.held_out == "whole" else splits
     targets = targets_of_splits(options, mixed, upstream)
     tasks: list[Task] = []
+    unmixed: list[str] = []
     for split in mixed:
         shards = shards_of_split(upstream, split)
-        if not shards or targets.get(split) == 0:
+        if not shards:
+            continue
+        if targets.get(split) == 0:  # the floor of its part; an empty split would measure nothing
+            unmixed.append(split)
             continue
         own = SplitMixtureOptions(
             **asdict(options),
@@ -82,7 +87,7 @@ def conduct(step: Step[MixtureOptions], upstream: Mapping[str, Artifact]) -> Con
             else:
                 inputs += score_inputs(upstream, [shard.number for shard in shards], options.chosen)
                 if isinstance(options.chosen, SelectByScore):
-                    (picked,) = yield [_select_task(step, own, inputs)]
+                    (picked,) = yield [_select_task(step, options.chosen, shards, upstream)]
                     own = replace_fields(own, least=picked.facts["least"])
         if options.stage:
             inputs += stage_inputs(upstream, split, [shard.number for shard in shards], options.stage)
@@ -93,6 +98,7 @@ def conduct(step: Step[MixtureOptions], upstream: Mapping[str, Artifact]) -> Con
     facts: Json = {"splits": {receipt.key: receipt.facts for receipt in receipts}}
     limit = limit_of_mixture(options, facts["splits"].get(splits[0]))
     warnings = [f"{limit}; {STARVED}"] if limit is not None and limit.is_starved else []
+    warnings += [_unmixed_warning(options, split) for split in unmixed]
     if continues is not None:
         held_out = [task for split in splits[1:] if (task := _met_task(step, split, continues, upstream))]
         for receipt in (yield held_out) if held_out else ():
@@ -101,18 +107,33 @@ def conduct(step: Step[MixtureOptions], upstream: Mapping[str, Artifact]) -> Con
     if warnings:
         facts["warnings"] = warnings
         tell(step.name, warnings)
-    return Outcome(receipts, sum_counts(receipts), facts)
+    return Outcome(receipts, add_counts(NO_DOCUMENTS, sum_counts(receipts)), facts)
+
+
+def _unmixed_warning(options: MixtureOptions, split: str) -> str:
+    assert options.target is not None, "it has a part of one"
+    unit, amount = options.target
+    target = plural(amount, unit.removesuffix("s"))
+    return (
+        f"{split} has no part of {target}, and is built whole, as it is in the corpus; raise the target or "
+        f"`split.{split}_fraction`, or say `held_out: whole`"
+    )
 
 
 def _select_task(
-    step: Step[MixtureOptions], own: SplitMixtureOptions, inputs: list[Input]
+    step: Step[MixtureOptions],
+    chosen: SelectByScore,
+    shards: Sequence[SplitShard],
+    upstream: Mapping[str, Artifact],
 ) -> Task[SelectByScore]:
-    assert isinstance(own.chosen, SelectByScore)
+    """Of the sources that have a share: no tokens are spent on what is not built."""
+    mine = [shard for shard in shards if shard.source not in (chosen.without or ())]
+    scores = score_inputs(upstream, [shard.number for shard in mine], chosen)
     return Task(
         function="mixture.select",
         key="selection",
-        options=own.chosen,
-        inputs=inputs,
+        options=chosen,
+        inputs=[*(shard.lengths for shard in mine), *scores],
         directory=str(step.directory),
     )
 

@@ -53,3 +53,4 @@ class SplitBuildOptions(BuildOptions, frozen=True, kw_only=True):
     experiment_id: str
     shards: tuple[tuple[int, str, str], ...]  # number, source and domain
     rows: int | None  # no more than these
+    has_loss: bool = False  # another split has tokens that are not learned: here all are, and it is told

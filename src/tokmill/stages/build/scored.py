@@ -4,10 +4,11 @@
     select   tokens 2B                                  score + Gumbel noise -> key; the largest keys that are
                                                         2B tokens together are built once, the others never
 
-A score that is the logarithm of a weight, and Gumbel noise: the largest keys are a sample without replacement
-by those weights (Xie et al. 2023, DSIR). The noise is made from the identity of the document alone, so who is
-drawn hangs on no order and no cut. The smallest key that is in is found by counting tokens by the leading
-bits of the keys, then by the next: a table of 512 KB, whatever the number of documents.
+A selection is of the sources that have a share. A score that is the logarithm of a weight, and Gumbel noise:
+the largest keys are a sample without replacement by those weights (Xie et al. 2023, DSIR). The noise is made
+from the identity of the document alone, so who is drawn hangs on no order and no cut. The smallest key that
+is in is found by counting tokens by the leading bits of the keys, then by the next: a table of 512 KB,
+whatever the number of documents.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ class SelectByScore(msgspec.Struct, frozen=True, tag="select"):
     column: str
     tokens: int
     seed: int
+    # sources of weight 0 that are read all the same (a score learns from them): not in the config where there
+    # are none
+    without: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 ByScore = RepeatByScore | SelectByScore

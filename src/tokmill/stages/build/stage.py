@@ -67,10 +67,16 @@ def conduct(step: Step[BuildOptions], upstream: Mapping[str, Artifact]) -> Condu
     dtypes = find_format(options.format, options.plugin).dtypes
     check_dtype(vocab_size, options.dtype, f"build {options.name}", dtypes)
     tasks: list[Whole] = []
-    for split in tokens.manifest.facts["splits"]:
-        shards = shards_of_split(upstream, split)
-        if options.sources:
-            shards = [shard for shard in shards if shard.source in options.sources]
+    shards_of = {
+        split: [
+            shard
+            for shard in shards_of_split(upstream, split)
+            if not options.sources or shard.source in options.sources
+        ]
+        for split in tokens.manifest.facts["splits"]
+    }
+    is_masked = {split: any(shard.loss for shard in shards) for split, shards in shards_of.items()}
+    for split, shards in shards_of.items():
         if not shards and tasks:
             continue  # nothing was held out
         own = SplitBuildOptions(
@@ -80,6 +86,7 @@ def conduct(step: Step[BuildOptions], upstream: Mapping[str, Artifact]) -> Condu
             experiment_id=tokens.manifest.experiment_id,
             shards=tuple((shard.number, shard.source, shard.domain) for shard in shards),
             rows=_rows_wanted(upstream, split, options.pack.length),
+            has_loss=any(is_masked.values()) and not is_masked[split],
         )
         inputs = [item for shard in shards for item in (shard.tokens, shard.lengths, shard.loss) if item]
         inputs += turns_of(upstream, split)
@@ -137,6 +144,14 @@ def _warnings(
         yield (
             f"no row: {tokens['in']:,} tokens do not fill one of {length:,}; set a smaller pack.length, or "
             "tail: pad"
+        )
+    wanted = _rows_wanted(upstream, receipts[0].key, options.pack.length) or 0
+    is_whole = options.balance == "none" and not options.sources
+    if options.pack.layout == "pad" and is_whole and counts["rows"] < wanted:
+        yield (
+            f"{counts['rows']:,} of {wanted:,} rows: the target is {wanted * options.pack.length:,} tokens, "
+            "because not all builds are padded, and a document that is longer than a row takes one; raise "
+            "the target, or `pack.length`"
         )
     for receipt in receipts[1:]:
         held = receipt.counts["tokens"]["written"]
@@ -206,7 +221,8 @@ def _domains_mixed(options: BuildOptions, upstream: Mapping[str, Artifact]) -> d
     """Tokens and documents of each domain that the mixture gave the build, to train on."""
     mixture, wanted = _mixed(upstream), options.sources
     found: dict[str, dict[str, int]] = {}
-    for source, facts in mixture.facts["splits"]["train"]["sources"].items():
+    splits = mixture.facts["splits"]
+    for source, facts in splits["train"]["sources"].items() if "train" in splits else ():  # nothing was left
         if not wanted or source in wanted:
             total = found.setdefault(mixture.config["domain_of"][source], {"tokens": 0, "docs": 0})
             total["tokens"] += facts["tokens"]

@@ -136,4 +136,5 @@ METHOD = Method(
     find=_find_contaminated,
     tasks={"dedup.contamination": TaskFunction(ContaminationOptions, perform_contamination)},
     facts=_facts,
+    versions=lambda options, asked, has_chats: [WORD_NORMALIZATION],
 )

@@ -41,9 +41,15 @@ from tokmill.artifacts.step import (
     write_shard_table,
     write_sorted_shard_table,
 )
-from tokmill.duplicates.near import NearOptions, compare_pairs
+from tokmill.duplicates.near import SHINGLE_NORMALIZATION, NearOptions, compare_pairs
 from tokmill.duplicates.shingling import Shingle
-from tokmill.duplicates.sketches import SIGMAS, SketchOptions, sketch, standard_error
+from tokmill.duplicates.sketches import (
+    SIGMAS,
+    SKETCH_NORMALIZATION,
+    SketchOptions,
+    sketch,
+    standard_error,
+)
 from tokmill.schema import DROPS
 from tokmill.stages.dedup.method import (
     Considered,
@@ -442,4 +448,7 @@ METHOD = Method(
     reads=_reads,
     others=(EXACT_REASON,),
     by_shard=True,
+    versions=lambda options, asked, has_chats: (
+        [SKETCH_NORMALIZATION, SHINGLE_NORMALIZATION] if asked.near is not None else []
+    ),
 )

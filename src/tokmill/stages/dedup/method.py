@@ -6,8 +6,8 @@ Who comes first: of equal or similar documents, the one that is kept.
 
     first     position alone
     longest   most characters
-    newest    latest created_at, as far as its digits say (2024-05-01T12:00 as 202405011200); without one,
-              last
+    newest    latest created_at, as far as its digits say (2024-05-01T12:00 as 202405011200); without one
+              that begins with the year, or is a number, last
     best      farthest from being dropped: the least margin over all rules, in shares of their bounds; then
               longest
 
@@ -48,6 +48,15 @@ Ranks = NDArray[np.int64]
 _KEY_BITS = 48
 _MAX_KEY = (1 << _KEY_BITS) - 1
 _NOT_DIGITS = re.compile(r"\D")
+# ISO 8601, with or without marks between the numbers; seconds since 1970, or a time that is digits alone
+_IS_DATE = re.compile(
+    r"""\s*(?: \d{4,}(?:\.\d+)?
+             | \d{4}[-/.]?\d\d
+             | \d{4}([-/.]?)\d\d\1\d\d
+               (?:[T\s]\d\d(?::?\d\d(?::?\d\d(?:[.,]\d+)?)?)?)?
+               (?:\s*[A-Za-z]{1,5})?(?:\s*[-+]\d\d(?::?\d\d)?)? )\s*""",
+    re.VERBOSE,
+)
 _DATE_DIGITS = 14  # down to the second: below 2^48
 _MARGIN_STEPS = 1 << 15
 _MAX_CHARS = (1 << 32) - 1
@@ -80,9 +89,15 @@ def rank_documents(
     return (np.int64(priority) << np.int64(_KEY_BITS)) + keys
 
 
+def is_date(text: str) -> bool:
+    """Are its digits in the order of time?"""
+    return _IS_DATE.fullmatch(text) is not None
+
+
 def _date_key(date: str | None) -> int:
-    digits = _NOT_DIGITS.sub("", date or "")[:_DATE_DIGITS]
-    return int(digits.ljust(_DATE_DIGITS, "0")) if len(digits) >= 4 else 0
+    if date is None or not is_date(date):
+        return 0
+    return int(_NOT_DIGITS.sub("", date)[:_DATE_DIGITS].ljust(_DATE_DIGITS, "0"))
 
 
 def _best_keys(
@@ -305,6 +320,15 @@ _TEXT_ROLES = ("documents", "edits", *DEDUP_EDITS)
 # Tables that tell who goes, and for whom (schema.DROPS): named after the method, but for the two oldest.
 TABLES = {key: {"against": "contaminated", "exact": "matches"}.get(key, key) for key in METHODS}
 
+# Steps went by these before they said so: they are in no fingerprint, and what was made by them holds.
+UNSAID = {
+    "1, unicode 14.0.0",
+    "lines-spaces-digits0-1 (1-unicode-14.0.0)",
+    "nfkc-casefold-digits0-words-1 (1-unicode-14.0.0)",
+    "nfkc-casefold-words-sketch-1 (1-unicode-14.0.0)",
+    "nfkd-casefold-words-1 (1-unicode-14.0.0)",
+}
+
 Phase = Generator[list[Task], list[Receipt], list[Receipt]]
 Asked = TypeVar("Asked")
 
@@ -338,6 +362,8 @@ class Method(Generic[Asked]):
     cached: tuple[str, ...] = ()  # tables of the cache that it fills
     others: tuple[str, ...] = ()  # reasons that rows of its table tell themselves
     by_shard: bool = False  # a table is of one shard, whose number its name ends with
+    # How it reads texts and decides, besides what is asked; `has_chats`: sources of conversations.
+    versions: Callable[[DedupOptions, Asked, bool], list[str]] = lambda options, asked, has_chats: []
 
     @property
     def table(self) -> str:

@@ -43,6 +43,7 @@ from tokmill.stages.dedup.compared import ComparedPairs, compared_pairs, save_co
 from tokmill.stages.dedup.marked import SHARE as PASSAGES_SHARE
 from tokmill.stages.dedup.method import (
     Considered,
+    DedupOptions,
     DedupStep,
     Keep,
     Method,
@@ -342,6 +343,11 @@ def _first_of_size(path: Path, size: int) -> tuple[int, str]:
     )
 
 
+def _versions(options: DedupOptions, asked: NearOptions, has_chats: bool) -> list[str]:
+    is_compared = asked.threshold == 1 and asked.verify == "exact"
+    return [SHINGLE_NORMALIZATION, *(["all are compared"] if is_compared else [])]
+
+
 METHOD = Method(
     key="near",
     options=NearOptions,
@@ -356,4 +362,5 @@ METHOD = Method(
     },
     facts=_facts,
     cached=(SIGNATURES,),
+    versions=_versions,
 )

@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.artifacts.cache import cache_of, sweep_table, sweep_texts
-from tokmill.artifacts.manifest import Json, Receipt, sum_counts
+from tokmill.artifacts.manifest import NO_DOCUMENTS, Json, Receipt, add_counts, sum_counts
 from tokmill.artifacts.step import (
     Artifact,
     Conduct,
@@ -46,8 +46,17 @@ from tokmill.artifacts.step import (
 )
 from tokmill.errors import DedupLimit, InputError
 from tokmill.recipe import names
-from tokmill.schema import DEDUP_EDITS, DROPS, VERDICTS, ledger_table
-from tokmill.stages.dedup.method import Considered, DedupOptions, DedupStep, Method, keep_of, rank_inputs
+from tokmill.schema import DEDUP_EDITS, DROPS, VERDICTS, ledger_table, one_piece
+from tokmill.stages.dedup.method import (
+    UNSAID,
+    Considered,
+    DedupOptions,
+    DedupStep,
+    Method,
+    is_date,
+    keep_of,
+    rank_inputs,
+)
 from tokmill.stages.losses import by_source, find_losses
 from tokmill.stages.warnings import tell
 from tokmill.storage.tables import load_range, load_table
@@ -58,6 +67,7 @@ METHODS: tuple[Method[Any], ...] = tuple(
     import_module(f"tokmill.stages.dedup.{key}").METHOD for key in names.METHODS
 )
 
+_SHOWN = 40  # characters of a date that is none
 _OF_A_SHARD = (*DEDUP_EDITS, *(method.table for method in METHODS if method.by_shard))
 
 AllOptions = cast(
@@ -79,16 +89,34 @@ AllOptions = cast(
 )
 
 
+class DateOptions(TaskOptions, frozen=True):
+    number: int
+
+
 class VerdictOptions(TaskOptions, frozen=True):
     number: int
     shard: str
     source: str
 
 
+def said_versions(options: DedupOptions, *, has_chats: bool) -> dict[str, str]:
+    """For the fingerprint of the step: how the methods that are asked for read texts and decide."""
+    found = {
+        f"version of {method.key}": [
+            version
+            for version in method.versions(options, getattr(options, method.key), has_chats)
+            if version not in UNSAID
+        ]
+        for method in METHODS
+        if getattr(options, method.key)
+    }
+    return {name: ", ".join(versions) for name, versions in found.items() if versions}
+
+
 def conduct(step: DedupStep, upstream: Mapping[str, Artifact]) -> Conduct:
     options, shards = step.options, list_shards(upstream)
     if options.keep == "newest":
-        _check_dates(upstream)
+        _check_dates(shards, (yield [_date_task(step, shard) for shard in shards]))
     facts: Json = {"shards": [shard.name for shard in shards]}
     _sweep_cache(step, shards)
     found: list[Input] = []  # who goes, by what was looked at so far
@@ -120,7 +148,7 @@ def conduct(step: DedupStep, upstream: Mapping[str, Artifact]) -> Conduct:
     verdicts = yield [_verdict_task(step, shard, found) for shard in shards]
     _check_losses(step, verdicts, shards)
     _tell_losses(step, verdicts, shards)
-    return Outcome([*kept, *verdicts], sum_counts(verdicts), facts)
+    return Outcome([*kept, *verdicts], add_counts(NO_DOCUMENTS, sum_counts(verdicts)), facts)
 
 
 def _sweep_cache(step: DedupStep, shards: list[Shard]) -> None:
@@ -135,18 +163,36 @@ def _sweep_cache(step: DedupStep, shards: list[Shard]) -> None:
                 sweep_table(directory, table, ())
 
 
-def _check_dates(upstream: Mapping[str, Artifact]) -> None:
+def _date_task(step: DedupStep, shard: Shard) -> Task[DateOptions]:
+    return Task(
+        function="dedup.dates",
+        key=f"d{shard.number:05d}",
+        options=DateOptions(number=shard.number),
+        inputs=[shard.documents],
+        directory=str(step.directory),
+    )
+
+
+def perform_dates(task: Task[DateOptions]) -> Made:
+    """How many documents have no date, or one that is not compared."""
+    dates = one_piece(task.load("documents", ["created_at"]).column("created_at"))
+    counted = dates.drop_null().value_counts().to_pylist()
+    unread = {one["values"]: one["counts"] for one in counted if not is_date(one["values"])}
+    facts = {"of": len(dates), "absent": dates.null_count, "unread": sum(unread.values())}
+    return Made([], {}, {**facts, "example": next(iter(unread), "")})
+
+
+def _check_dates(shards: list[Shard], dated: list[Receipt]) -> None:
     """Who has no date comes last: said where some have none,
     and an error where nobody is newer than anybody."""
-    ingested = {
-        name.removeprefix("ingest/"): artifact.manifest.counts
-        for name, artifact in upstream.items()
-        if name.startswith("ingest/")
-    }
-    there = sum(counts["kept"] for counts in ingested.values())
-    absent = {source: counts["absent"].get("created_at", 0) for source, counts in ingested.items()}
-    undated = sum(absent.values())
-    if there and undated == there:
+    absent: Counter[str] = Counter()
+    unread: Counter[str] = Counter()
+    for shard, receipt in zip(shards, dated, strict=True):
+        absent[shard.source] += receipt.facts["absent"]
+        unread[shard.source] += receipt.facts["unread"]
+    there = sum(receipt.facts["of"] for receipt in dated)
+    example = next((receipt.facts["example"][:_SHOWN] for receipt in dated if receipt.facts["unread"]), "")
+    if there and absent.total() == there:
         raise InputError(
             f"`keep: newest`, and none of {there:,} documents has a date",
             where="dedup.keep",
@@ -155,10 +201,19 @@ def _check_dates(upstream: Mapping[str, Artifact]) -> None:
                 "first`"
             ),
         )
-    if undated:
-        worst = ", ".join(f"{count:,} of {source}" for source, count in absent.items() if count)
-        message = "dedup: %s of %s documents have no `created_at` and come last in `keep: newest` (%s)"
-        _LOG.warning(message, f"{undated:,}", f"{there:,}", worst)
+    if there and absent.total() + unread.total() == there:
+        raise InputError(
+            f"`keep: newest`, and none of {there:,} documents has a date that can be compared: `{example}` "
+            "is none",
+            where="dedup.keep",
+            next="write dates as 2024-05-31 or 2024-05-31T12:30:00Z, or set `keep: first`",
+        )
+    foreign = f"a `created_at` that does not begin with the year, month and day, such as `{example}`,"
+    for counts, what in ((absent, "no `created_at`"), (unread, foreign)):
+        if counts.total():
+            worst = ", ".join(f"{count:,} of {source}" for source, count in counts.items() if count)
+            message = "dedup: %s of %s documents have %s and come last in `keep: newest` (%s)"
+            _LOG.warning(message, f"{counts.total():,}", f"{there:,}", what, worst)
 
 
 def _concerning(shard: Shard, found: list[Input]) -> list[Input]:
@@ -299,7 +354,10 @@ def _check_losses(step: DedupStep, verdicts: list[Receipt], shards: list[Shard])
         raise DedupLimit(
             f"{'; '.join(over)}: more than max_source_loss {limit}",
             where="dedup",
-            next="check that the source is not a copy of another; set its `priority`, or raise the limit",
+            next=(
+                "see what they are lost to: run once without the limit, then `tokmill why OUT`; of copies of "
+                "another source set the `priority`, of others change what drops them, or raise the limit"
+            ),
         )
 
 
@@ -309,6 +367,7 @@ STAGE = Stage(
     conduct,
     {
         **{name: function for method in METHODS for name, function in method.tasks.items()},
+        "dedup.dates": TaskFunction(DateOptions, perform_dates),
         "dedup.verdicts": TaskFunction(VerdictOptions, perform_verdicts),
     },
 )

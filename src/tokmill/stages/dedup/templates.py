@@ -48,6 +48,7 @@ from tokmill.kernels.sitelines import Lines
 from tokmill.schema import DROPS, STRIPPED, TEMPLATE_SPANS, large_strings, one_piece
 from tokmill.stages.dedup.method import (
     Considered,
+    DedupOptions,
     DedupStep,
     Edited,
     Keep,
@@ -88,6 +89,7 @@ class HostOptions(TaskOptions, frozen=True):
     by_source: bool
     normalization: tuple[str, str]  # of URLs and of lines
     is_reference: bool = False
+    is_chat: bool = False
 
 
 class RangeOptions(TaskOptions, frozen=True):
@@ -125,6 +127,7 @@ def _find_templates(step: DedupStep, asked: TemplateOptions, considered: Sequenc
                     by_source=step.options.by_source,
                     normalization=(URL_NORMALIZATION, LINE_NORMALIZATION),
                     is_reference=shard.source in step.options.reference,
+                    is_chat=shard.is_chat,
                 ),
                 inputs=[*inputs, *more],
                 directory=directory,
@@ -158,12 +161,14 @@ def _find_templates(step: DedupStep, asked: TemplateOptions, considered: Sequenc
 
 
 def _load_hosts(task: Task[HostOptions], rows: NDArray[np.int64]) -> Hosts:
-    """Hosts of sources that are kept apart are not the same."""
+    """Hosts of sources that are kept apart are not the same; a conversation is no page of any: its headers,
+    which are a line each, recur."""
     options = task.options
     meta = one_piece(task.load("documents", ["meta"]).column("meta")).take(pa.array(rows))
     hosts = hosts_of(normalize_urls(meta_strings(meta, options.templates.field)))
     salts = scope_salts(task, rows, group=options.group, by_source=options.by_source)
-    return hosts._replace(keys=hosts.keys ^ salts)
+    is_known = hosts.is_known & (not options.is_chat)
+    return hosts._replace(keys=hosts.keys ^ salts, is_known=is_known)
 
 
 def _load_lines(task: Task[HostOptions]) -> _Loaded:
@@ -248,7 +253,7 @@ def perform_strip(task: Task[HostOptions]) -> Made:
         "lines_cut": 0,
         "bytes_cut": 0,
     }
-    if task.options.is_reference:
+    if task.options.is_reference or task.options.is_chat:
         return Made([], {}, facts)
     loaded = _load_lines(task)
     lines = loaded.lines
@@ -309,6 +314,11 @@ def _facts(step: DedupStep, receipts: Sequence[Receipt]) -> Json:
     return {**receipts[0].facts, **sums}
 
 
+def _versions(options: DedupOptions, asked: TemplateOptions, has_chats: bool) -> list[str]:
+    spared = ["conversations are no pages"] if has_chats else []
+    return [URL_NORMALIZATION, LINE_NORMALIZATION, *spared]
+
+
 METHOD = Method(
     key="templates",
     options=TemplateOptions,
@@ -323,5 +333,6 @@ METHOD = Method(
     },
     facts=_facts,
     similarity=None,  # it is like no other page
+    versions=_versions,
     edits=Edited("stripped", "site_template"),
 )

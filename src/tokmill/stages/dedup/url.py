@@ -80,4 +80,5 @@ METHOD = Method(
     tasks={"dedup.pages": TaskFunction(PageOptions, perform_pages)},
     reads=lambda options, shard: [shard.documents, shard.marks],
     similarity=None,  # of one page, and perhaps of another day
+    versions=lambda options, asked, has_chats: [URL_NORMALIZATION],
 )

@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from tokmill.artifacts.manifest import Json, Receipt
 from tokmill.artifacts.step import (
     Made,
+    Shard,
     Task,
     TaskFunction,
     TaskOptions,
@@ -58,6 +59,7 @@ from tokmill.schema import DROPS, EDITS, SPANS
 from tokmill.stages.dedup.marked import PASSAGES, ROW_BYTES, SHARE, mark_config, marked_rows
 from tokmill.stages.dedup.method import (
     Considered,
+    DedupOptions,
     DedupStep,
     Edited,
     Keep,
@@ -114,6 +116,7 @@ class ResolveSpansOptions(TaskOptions, frozen=True):
     window: WindowOptions
     starts: tuple[int, ...]
     shards: tuple[str, ...]
+    is_reference: tuple[bool, ...] = ()  # per shard: its source loses nothing; (): there is none
 
 
 def perform_walk(task: Task[WalkOptions]) -> Made:
@@ -134,7 +137,8 @@ def perform_resolve_spans(task: Task[ResolveSpansOptions]) -> Made:
     totals = open_runs(task.inputs, "totals", TOTALS)
     walks = open_runs(task.inputs, "walk", WALK)
     firsts = [0, *itertools.accumulate(run.rows for run in walks)]  # of each shard, among all spans
-    is_dropped, is_counted = _resolve(walks, starts, firsts, options.window)
+    is_safe = np.array(options.is_reference or [False] * len(walks), np.bool_)
+    is_dropped, is_counted = _resolve(walks, starts, firsts, options.window, is_safe)
     facts = {"passages": firsts[-1], "documents": 0, "repeated_words": 0}
     with (
         open_table(task, f"window-{task.key}.parquet", "window", DROPS, by="shard") as window,
@@ -168,21 +172,36 @@ def perform_resolve_spans(task: Task[ResolveSpansOptions]) -> Made:
                     schema=DROPS,
                 )
             )
-            kept = spans.take(counts & ~get_bits(is_dropped, spans.rows))
+            kept = spans.take(counts & ~get_bits(is_dropped, spans.rows) & ~is_safe[shard])
             shards = np.full(len(kept.rows), shard, np.uint32)
             counted.append(pa.table([shards, *kept], schema=COUNTED))
     return Made([window.entry, counted.entry], {}, facts)
 
 
 def _resolve(
-    walks: Sequence[Run], starts: Numbers, firsts: Sequence[int], options: WindowOptions
+    walks: Sequence[Run],
+    starts: Numbers,
+    firsts: Sequence[int],
+    options: WindowOptions,
+    is_safe: NDArray[np.bool_],
 ) -> tuple[Any, Any]:
-    """A bit per document: dropped; a bit per span, of all shards one after the other: it counts."""
+    """A bit per document: dropped; a bit per span, of all shards one after the other: it counts. Those of a
+    reference do: they come before all others, and none of them goes."""
     is_dropped, is_counted = no_bits(int(starts[-1])), no_bits(firsts[-1])
     offsets = np.asarray(firsts, np.int64)
     for _, number, first_word, words, first, total, place in read_in_order(walks, "rank", "number", AT_ONCE):
-        counts = resolve_piece(number, first_word, words, first, total, options, is_dropped)
         shards = np.searchsorted(starts, number, side="right") - 1
+        counts = is_safe[shards]
+        others = ~counts
+        counts[others] = resolve_piece(
+            number[others],
+            first_word[others],
+            words[others],
+            first[others],
+            total[others],
+            options,
+            is_dropped,
+        )
         set_bits(is_counted, (offsets[shards] + place)[counts])
     return is_dropped, is_counted
 
@@ -251,6 +270,8 @@ class TextOptions(SpanOptions, frozen=True):
 def _find_repeated(step: DedupStep, asked: WindowOptions, considered: Sequence[Considered]) -> Phase:
     """The receipts of resolving and, for trim, of every cut; then those of the spans."""
     window = replace(asked, normalization=WORD_NORMALIZATION)
+    if window.policy == "trim":  # a document without a word of its own would be left without a text
+        window = replace(window, min_words=max(window.min_words, 1))
     shards = [one.shard for one in considered]
     directory = str(step.directory)
     kept = cached_shards(step, considered, PASSAGES, mark_config(window), row_bytes=ROW_BYTES, share=SHARE)
@@ -321,7 +342,10 @@ def _find_repeated(step: DedupStep, asked: WindowOptions, considered: Sequence[C
             function="dedup.settle",
             key="window",
             options=ResolveSpansOptions(
-                window=window, starts=starts, shards=tuple(shard.name for shard in shards)
+                window=window,
+                starts=starts,
+                shards=tuple(shard.name for shard in shards),
+                is_reference=_are_references(step, shards) if window.policy != "report" else (),
             ),
             inputs=[*spans, *tables_of(step, walked, "walk"), *totals],
             directory=directory,
@@ -341,6 +365,11 @@ def _find_repeated(step: DedupStep, asked: WindowOptions, considered: Sequence[C
         for shard, keep, inputs in considered
     ]
     return [*resolved, *cut, *extended]
+
+
+def _are_references(step: DedupStep, shards: Sequence[Shard]) -> tuple[bool, ...]:
+    found = tuple(shard.source in step.options.reference for shard in shards)
+    return found if any(found) else ()
 
 
 def perform_windows(task: Task[MarkOptions]) -> Made:
@@ -430,6 +459,12 @@ def _facts(step: DedupStep, receipts: Sequence[Receipt]) -> Json:
     return {**receipts[0].facts, "bytes_cut": cut}
 
 
+def _versions(options: DedupOptions, asked: WindowOptions, has_chats: bool) -> list[str]:
+    spared = ["a reference loses nothing"] if options.reference and asked.policy != "report" else []
+    emptied = ["none is left empty"] if asked.policy == "trim" and not asked.min_words else []
+    return [WORD_NORMALIZATION, *spared, *emptied]
+
+
 METHOD = Method(
     key="window",
     options=WindowOptions,
@@ -447,4 +482,5 @@ METHOD = Method(
     facts=_facts,
     cached=(PASSAGES,),
     edits=Edited("trims", "passages_trimmed"),
+    versions=_versions,
 )

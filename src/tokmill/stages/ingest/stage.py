@@ -46,21 +46,23 @@ from tokmill.sources.readers import (
     read_documents,
 )
 from tokmill.sources.reading import Batch, Dropped, Reading
-from tokmill.stages.ingest import shards as sampling
-from tokmill.stages.ingest.seams import Seams
-from tokmill.stages.ingest.seams import as_fact as seam_fact
-from tokmill.stages.ingest.shards import (
+from tokmill.stages.ingest import picking
+from tokmill.stages.ingest.options import (
     IngestOptions,
     IngestStep,
     LimitOptions,
     Part,
     ReadOptions,
-    Room,
     SampleOptions,
     as_fact,
+    reading_task,
+)
+from tokmill.stages.ingest.seams import Seams
+from tokmill.stages.ingest.seams import as_fact as seam_fact
+from tokmill.stages.ingest.shards import (
+    Room,
     corpus_digest,
     no_counts,
-    reading_task,
     refused,
     write_documents,
     write_ledger,
@@ -128,7 +130,7 @@ def conduct(step: IngestStep, upstream: Mapping[str, Artifact]) -> Conduct:
         _check_ceiling(step, counts, receipts, is_fallback=bool(upstream))
     facts: Json = {"corpus_digest": corpus_digest(receipts)}
     if room is not None:
-        is_full = any(receipt.facts.get("is_full") for receipt in receipts if not sampling.is_scan(receipt))
+        is_full = any(receipt.facts.get("is_full") for receipt in receipts if not picking.is_scan(receipt))
         facts["room"] = {name: 0 if is_full else left - _taken(counts)[name] for name, left in room.items()}
     of, sizes = (len(chunks), chunk_sizes(chunks.cut)) if chunks is not None else (len(list(tasks)), [])
     facts["scanned"] = _scanned(receipts, counts["in"], of, sizes, sum(file.bytes for file in files))
@@ -156,7 +158,7 @@ def perform_candidates(task: Task[ReadOptions]) -> Made:
     bad: list[BadRecord] = []
     dropped: list[Dropped] = []
     room, facts = Room(task.options.room), _facts(task)
-    made = sampling.perform_candidates(task, _documents(task, room, facts, bad, dropped, [0]), bad, dropped)
+    made = picking.perform_candidates(task, _documents(task, room, facts, bad, dropped, [0]), bad, dropped)
     return made._replace(facts=facts)
 
 
@@ -361,22 +363,22 @@ def _take_until_full(tasks: _Tasks, room: dict[str, int]) -> Phase:
 def _take_sample(
     step: IngestStep, sample: SampleOptions, tasks: _Tasks, room: dict[str, int] | None
 ) -> Phase:
-    scans = _Tasks(sampling.candidate_task(task, sample) for task in tasks)
-    bound = sampling.stream_bound(sample)
+    scans = _Tasks(picking.candidate_task(task, sample) for task in tasks)
+    bound = picking.stream_bound(sample)
     if bound is None:
         candidates = yield from _take_all(scans)
     else:
         candidates = yield from _take_until_full(scans, bound)
-    (selection,) = yield [sampling.select_task(step, candidates, sample)]
+    (selection,) = yield [picking.select_task(step, candidates, sample)]
     picks = [
-        sampling.pick_task(task, number, receipt, selection)
+        picking.pick_task(task, number, receipt, selection)
         for number, (task, receipt) in enumerate(zip(tasks.take(0, len(candidates)), candidates, strict=True))
     ]
     if room is None:
         picked = yield picks
     else:
         picked = yield from _take_until_full(_Tasks(picks), room)
-    scanned = [sampling.ledger_receipt(receipt) for receipt in candidates]
+    scanned = [picking.ledger_receipt(receipt) for receipt in candidates]
     total = add_counts(sum_counts(scanned), sum_counts(picked))
     # What was scanned came in once; the picks are those same documents again.
     not_sampled = total["scanned"] - total["kept"] - total["dropped"].get(REASON, 0)
@@ -402,7 +404,7 @@ def _taken(counts: Json) -> dict[str, int]:
 
 def _scanned(receipts: list[Receipt], records: int, of: int, sizes: list[int], total_bytes: int) -> Json:
     """How much of the source was looked at: a head of 0.1 % is not passed off as a sample of the whole."""
-    looked = [receipt for receipt in receipts if sampling.is_scan(receipt)] or receipts
+    looked = [receipt for receipt in receipts if picking.is_scan(receipt)] or receipts
     is_complete = len(looked) == of and not any(receipt.facts.get("is_full") for receipt in looked)
     size = total_bytes
     if not is_complete and sizes:
@@ -509,7 +511,7 @@ STAGE = Stage(
         "ingest.forget": TaskFunction(ForgetOptions, perform_forget),
         "posts": TaskFunction(PostOptions, perform_posts),
         "sample.candidates": TaskFunction(ReadOptions, perform_candidates),
-        **sampling.TASKS,
+        **picking.TASKS,
     },
     _environment,
 )

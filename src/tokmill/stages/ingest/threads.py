@@ -24,7 +24,8 @@ from tokmill.artifacts.step import Input, Made, Task, TaskOptions, table_input, 
 from tokmill.sources.posts import BAD, partitions_of, read_posts
 from tokmill.sources.reading import Batch, Reading, to_documents
 from tokmill.sources.stackexchange import DumpFile, Options, join_threads, open_posts
-from tokmill.stages.ingest.shards import IngestStep, ReadOptions, reading_task, refused
+from tokmill.stages.ingest.options import IngestStep, ReadOptions, reading_task
+from tokmill.stages.ingest.shards import refused
 from tokmill.storage.location import InputFile
 from tokmill.storage.records import BadRecord
 from tokmill.storage.tables import load_table

@@ -24,10 +24,13 @@ from tokmill.scores.examples import write_examples
 from tokmill.scores.labels import load_labels
 from tokmill.scores.linear import Training
 from tokmill.scores.training import NO_LABEL, Labels, held_out, learn_from, make_lesson
+from tokmill.storage.tables import load_table
+from tokmill.tokenizers.regions import strip_marks
 
 INGEST = "ingest/"
 LABELS_FILE = "labels"  # its role
 _LABELLED = pa.schema([pa.field("label", pa.int32()), pa.field("is_held_out", pa.bool_())])
+_ENTRY = pa.field("entry", pa.int64())  # of a file of labels
 
 
 class RuleOptions(TaskOptions, frozen=True):
@@ -58,6 +61,11 @@ class ScoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_docs: int | None
     held_out: Decimal
     sets: tuple[SetOptions, ...]  # empty: a file of labels
+    # steps whose texts are conversations, and are learned without the marks of their regions; not in the
+    # config where there are none, nor is the next
+    chats: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    # keys of the score that its model, and so the figures of the card, do without
+    beside: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     version: int = 1
 
 
@@ -67,34 +75,61 @@ class ExampleOptions(TaskOptions, frozen=True):
     training: Training
     held_out: Decimal
     sets: tuple[SetOptions, ...]
+    without_marks: bool = False
+    has_entries: bool = False  # labels are those of a file, of which each entry should meet a document
+
+
+def as_learned(documents: Any, options: ExampleOptions) -> Any:
+    if not options.without_marks:
+        return documents
+    place = documents.schema.get_field_index("text")
+    return documents.set_column(place, "text", strip_marks(one_piece(documents.column("text"))))
 
 
 def perform_examples(task: Task[ExampleOptions]) -> Made:
     options = task.options
     documents = task.load("documents", ["text", "doc_id", "meta"])
-    labels, facts = _label(task, documents)
-    lesson = make_lesson(documents, labels, options.labels, options.training, options.held_out)
+    labels, entries, facts = _label(task, documents)
+    lesson = make_lesson(
+        as_learned(documents, options), labels, options.labels, options.training, options.held_out
+    )
     number = task.key.rpartition("-")[2]
     path = f"examples-{number}.bin"
     examples = learn_from(lesson, options.training)
     written = write_examples(Path(task.directory) / path, examples)
     labelled = pa.table([labels, held_out(documents.column("doc_id"), options.held_out)], schema=_LABELLED)
+    if entries is not None:
+        labelled = labelled.append_column(_ENTRY, pa.array(entries))
     files = [
         file_entry(path, "examples", written, rows=len(examples.labels)),
         write_shard_table(task.directory, f"labelled-{number}.parquet", "labelled", labelled),
     ]
     learned = np.bincount(examples.labels, minlength=len(options.labels)).tolist()
-    return Made(files, {}, {"learned": learned, "sets": facts})
+    return Made(files, {}, {"learned": learned, **facts})
 
 
-def _label(task: Task[ExampleOptions], documents: Any) -> tuple[Labels, list[Json]]:
-    """Of every row its label, NO_LABEL where it is no example; and of each set what was found."""
+def perform_unmet(task: Task[TaskOptions]) -> Made:
+    """Entries of the file of labels that no document of any shard has."""
+    (file,) = (item for item in task.inputs if item.role == LABELS_FILE)
+    is_met = np.zeros(len(load_labels(Path(file.path), file.content_sha256).numbers) + 1, np.bool_)
+    for path in task.paths("labelled"):
+        is_met[np.asarray(load_table(path, [_ENTRY.name]).column(0))] = True  # NOWHERE is the last
+    return Made([], {}, {"entries": len(is_met) - 1, "unmet": int((~is_met[:-1]).sum())})
+
+
+def _label(
+    task: Task[ExampleOptions], documents: Any
+) -> tuple[Labels, NDArray[np.int64] | None, dict[str, list[Json]]]:
+    """Of every row its label, NO_LABEL where it is no example; of a file the entry that says so; and of each
+    set what was found."""
     options = task.options
     doc_ids = one_piece(documents.column("doc_id"))
     source = options.step.partition("/")[2]
     for item in task.inputs:
         if item.role == LABELS_FILE:
-            return load_labels(Path(item.path), item.content_sha256).of(source, doc_ids.to_pylist()), []
+            file = load_labels(Path(item.path), item.content_sha256)
+            entries = file.find(source, doc_ids.to_pylist())
+            return file.labels_of(entries), entries, {"sets": []}
     labels = np.full(documents.num_rows, NO_LABEL, np.int32)
     facts: list[Json] = []
     for one in options.sets:
@@ -113,7 +148,7 @@ def _label(task: Task[ExampleOptions], documents: Any) -> tuple[Labels, list[Jso
             )
         labels[chosen] = one.label
         facts.append({"documents": int(chosen.sum()), "with_field": with_field})
-    return labels, facts
+    return labels, None, {"sets": facts}
 
 
 def _judge(documents: Any, rule: RuleOptions) -> tuple[NDArray[np.bool_], int]:

@@ -42,7 +42,7 @@ from tokmill.scores.training import (
     name_strongest,
     train_draft,
 )
-from tokmill.stages.score.labelling import INGEST, ExampleOptions, ScoreOptions
+from tokmill.stages.score.labelling import INGEST, ExampleOptions, ScoreOptions, as_learned
 from tokmill.storage.disk import commit_bytes
 from tokmill.storage.tables import load_table
 
@@ -62,13 +62,14 @@ class DraftOptions(TaskOptions, frozen=True):
     max_docs: int | None
 
 
-class MeasureOptions(ExampleOptions, frozen=True):
+class MeasureOptions(ExampleOptions, frozen=True, kw_only=True):
     label: str
 
 
 class CardOptions(TaskOptions, frozen=True):
     asked: ScoreOptions
     data: dict[str, str]  # digests of what the examples come from
+    unmet: int = 0  # labels of a file that no document has
 
 
 def perform_draft(task: Task[DraftOptions]) -> Made:
@@ -83,7 +84,8 @@ def perform_measure(task: Task[MeasureOptions]) -> Made:
     options = task.options
     (path,) = task.paths("draft")
     model, number = load_linear(path), task.key.rpartition("-")[2]
-    documents, labelled = task.load("documents", ["text", "doc_id", "domain"]), task.load("labelled")
+    documents = as_learned(task.load("documents", ["text", "doc_id", "domain"]), options)
+    labelled = task.load("labelled")
     labels = np.asarray(labelled.column("label")).astype(np.int32)
     lesson = make_lesson(documents, labels, options.labels, options.training, options.held_out)
     files = [
@@ -163,6 +165,11 @@ def perform_score(task: Task[CardOptions]) -> Made:
         "strongest": model.strongest,
         "domains": _domains(scored),
     }
+    if task.options.unmet:
+        card["labels_without_document"] = task.options.unmet
+    if asked.beside:
+        keys = " and ".join(f"`{key}`" for key in asked.beside)
+        card["figures_of"] = f"probabilities of whole texts; the score has {keys}"
     data = json.dumps(card, indent=1, ensure_ascii=False, sort_keys=True).encode() + b"\n"
     written_card = commit_bytes(Path(task.directory) / CARD, data)
     metrics = model.card["metrics"]

@@ -25,6 +25,7 @@ from tokmill.artifacts.step import (
     Step,
     Task,
     TaskFunction,
+    TaskOptions,
     table_input,
     tables_of,
 )
@@ -35,6 +36,7 @@ from tokmill.stages.score.labelling import (
     ExampleOptions,
     ScoreOptions,
     perform_examples,
+    perform_unmet,
     spoken,
 )
 from tokmill.stages.score.model import (
@@ -76,6 +78,8 @@ def conduct(step: Step[ScoreOptions, ScoreExtra], upstream: Mapping[str, Artifac
             "training": asked.training,
             "held_out": asked.held_out,
             "sets": sets[part.step],
+            "without_marks": part.step in (asked.chats or ()),
+            "has_entries": bool(labels),
         }
 
     found = yield [
@@ -100,10 +104,25 @@ def conduct(step: Step[ScoreOptions, ScoreExtra], upstream: Mapping[str, Artifac
     data = {name: upstream[name].manifest.identity for name in sorted({part.step for part in parts})}
     data |= {LABELS_FILE: given[1]} if given is not None else {}
     inputs = [*draft, *tables_of(step, measured, "names"), *tables_of(step, measured, "scored")]
-    (made,) = yield [task("score", "model", CardOptions(asked=asked, data=data), inputs)]
+    unmet = 0
+    if labels:
+        (met,) = yield [
+            task("score.unmet", "unmet", TaskOptions(), [*tables_of(step, found, "labelled"), *labels])
+        ]
+        unmet = met.facts["unmet"]
+        if unmet:
+            tell(step.name, [_unmet_labels(unmet, met.facts["entries"])])
+    (made,) = yield [task("score", "model", CardOptions(asked=asked, data=data, unmet=unmet), inputs)]
     if made.facts["auc"] is None:
         tell(step.name, [f"too few examples are held out to measure it: {_counted(made.facts['held_out'])}"])
     return Outcome([made], {}, made.facts)
+
+
+def _unmet_labels(unmet: int, entries: int) -> str:
+    who = "is of a document that is" if unmet == 1 else "are of documents that are"
+    return (
+        f"{unmet:,} of {entries:,} labels {who} not there: look at their ids, and at what is read of a source"
+    )
 
 
 def _counted(documents: Mapping[str, int]) -> str:
@@ -175,6 +194,7 @@ STAGE = Stage(
     {
         "score.examples": TaskFunction(ExampleOptions, perform_examples),
         "score.draft": TaskFunction(DraftOptions, perform_draft),
+        "score.unmet": TaskFunction(TaskOptions, perform_unmet),
         "score.measure": TaskFunction(MeasureOptions, perform_measure),
         "score": TaskFunction(CardOptions, perform_score),
     },

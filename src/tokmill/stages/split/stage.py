@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from tokmill.artifacts.manifest import FileEntry, Json, Receipt, add_counts, sum_counts
+from tokmill.artifacts.manifest import NO_DOCUMENTS, FileEntry, Json, Receipt, add_counts, sum_counts
 from tokmill.artifacts.step import (
     Artifact,
     Conduct,
@@ -139,9 +139,9 @@ def conduct(step: Step[SplitOptions], upstream: Mapping[str, Artifact]) -> Condu
             for (shard, inputs), own in zip(plain, chosen, strict=True)
         ]
         facts |= told
-    counts = sum_counts(receipts)
+    counts = add_counts(NO_DOCUMENTS, sum_counts(receipts))
     facts |= _shared_ids([shard.source for shard in shards], receipts)
-    tell(step.name, split_warnings(counts, facts))
+    tell(step.name, split_warnings(step.config, counts, facts))
     return Outcome(receipts, counts, facts)
 
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tokmill.artifacts.cache import cache_of
-from tokmill.artifacts.manifest import Json, Receipt, sum_counts
+from tokmill.artifacts.manifest import NO_DOCUMENTS, Json, Receipt, add_counts, sum_counts
 from tokmill.artifacts.step import (
     Artifact,
     Conduct,
@@ -95,7 +95,8 @@ def conduct(step: Step[TokensOptions, TokensExtra | None], upstream: Mapping[str
     tasks = cached_tasks(cache_of(step.directory.parent, step.name), tasks, shards)
     receipts = yield tasks
     told = {"fim": sentinels} if fim is not None else {}
-    return Outcome(receipts, sum_counts(receipts), {"tokenizer": facts, "splits": splits, **told})
+    counts = add_counts({**NO_DOCUMENTS, "tokens": {}}, sum_counts(receipts))
+    return Outcome(receipts, counts, {"tokenizer": facts, "splits": splits, **told})
 
 
 def _sentinels(fim: FimOptions, tokenizer: Artifact, facts: Json) -> dict[str, int]:

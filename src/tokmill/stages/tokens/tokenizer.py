@@ -8,7 +8,7 @@ train ─ sample of the training texts ─ trainer ─ load ─ eos … ─> tok
 What a tokenizer learns from: a part of the training texts, by weight and as good as random.
 
     shard ─ draw ─> draws-<shard>        per training document a number from (seed, source, doc_id, text), and
-                                         its bytes
+                                         its bytes; of a conversation those that are encoded as text
     draws of all shards ─ choose ─>      per source its share of the bytes, and the number up to which they
                                          are reached
     shard ─ sample ─> sample-<shard>     texts with smaller numbers; the last one of a source is cut to fit
@@ -58,7 +58,7 @@ from tokmill.artifacts.step import (
 )
 from tokmill.kernels import hashing
 from tokmill.kernels.characters import measure_text
-from tokmill.packing.mixture import Mixture, natural_mixture
+from tokmill.packing.mixture import Mixture, has_no_weight, natural_mixture
 from tokmill.schema import DEDUP_EDITS, one_piece, string_column
 from tokmill.stages.tokens.reading import labelled_shards, load_labels, load_split_texts
 from tokmill.stages.warnings import tell, vocabulary_warnings
@@ -66,9 +66,11 @@ from tokmill.storage.disk import commit_bytes
 from tokmill.storage.location import read_whole
 from tokmill.storage.tables import load_table, open_arrow, table_sha256, write_arrow
 from tokmill.tokenizers.description import describe_tokenizer
+from tokmill.tokenizers.fast import starts
 from tokmill.tokenizers.load import pinned_tokenizer
 from tokmill.tokenizers.plugin import PLUGIN_FILE, PluginTokenizer, plugin_file
 from tokmill.tokenizers.protocol import Tokenizer
+from tokmill.tokenizers.regions import text_parts
 from tokmill.tokenizers.train import train_tokenizer
 from tokmill.tokenizers.vocabulary import check_padded, resolve_bos, resolve_controls, resolve_eos
 
@@ -108,6 +110,7 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class DrawOptions(TaskOptions, frozen=True):
     seed: int
     source: str
+    controls: tuple[str, ...] | None = None  # of conversations: what their template does not mean as text
 
 
 class ChooseOptions(TaskOptions, frozen=True):
@@ -119,7 +122,7 @@ class ChooseOptions(TaskOptions, frozen=True):
 class TakeOptions(TaskOptions, frozen=True):
     pick: Pick
     shard: int
-    is_chat: bool = False
+    controls: tuple[str, ...] | None = None
 
 
 # --- draw ---
@@ -130,19 +133,29 @@ def perform_draw(task: Task[DrawOptions]) -> Made:
     rows = np.flatnonzero(load_labels(task.inputs) == _TRAIN)
     doc_ids = one_piece(load_table(by_role["documents"], ["doc_id"]).column("doc_id"))
     marks = load_table(by_role["marks"], ["bytes", "exact_low"])
-    sizes = np.asarray(marks.column("bytes")).copy()  # np.array hands out Arrow's own memory, read-only
-    for role in DEDUP_EDITS:  # the marks are of the text before
-        if role in by_role:
-            edits = load_table(by_role[role], ["row", "text"])
-            sizes[np.asarray(edits.column("row"))] = np.diff(string_column(edits.column("text")).offsets)
+    if task.options.controls is None:
+        sizes = np.asarray(marks.column("bytes")).copy()  # np.array hands out Arrow's own memory, read-only
+        for role in DEDUP_EDITS:  # the marks are of the text before
+            if role in by_role:
+                edits = load_table(by_role[role], ["row", "text"])
+                sizes[np.asarray(edits.column("row"))] = np.diff(string_column(edits.column("text")).offsets)
+        sizes = sizes[rows]
+    else:
+        parts = text_parts(_train_texts(task.inputs), task.options.controls)
+        sizes = np.diff(string_column(parts.texts).offsets[starts(parts.per_row)])
     drawn = _draws(
         doc_ids.take(pa.array(rows)),
         np.asarray(marks.column("exact_low"))[rows],
         task.options.seed,
         task.options.source,
     )
-    table = pa.table([drawn, sizes[rows]], schema=DRAWS)
+    table = pa.table([drawn, sizes], schema=DRAWS)
     return Made([write_shard_table(task.directory, f"{task.key}.parquet", "draws", table)], {})
+
+
+def _train_texts(inputs: list[Input]) -> Any:
+    """With the marks of conversations."""
+    return one_piece(load_split_texts(inputs, _TRAIN, is_marked=True).column("text"))
 
 
 def _draws(doc_ids: Any, text_hashes: NDArray[np.uint64], seed: int, source: str) -> NDArray[np.uint64]:
@@ -205,7 +218,12 @@ def _divide_by_domain(
         domain: {name: Fraction(weight) for name, weight in weights.items()}
         for domain, weights in (shares.within or {}).items()
     }
-    outer = natural_mixture({domain: sum(counts.values()) for domain, counts in domains.items()}).domains
+    outer = natural_mixture(
+        {
+            domain: sum(count for name, count in counts.items() if not has_no_weight(within, domain, name))
+            for domain, counts in domains.items()
+        }
+    ).domains
     if shares.domains:
         outer = {domain: Fraction(weight) for domain, weight in shares.domains.items()}
     mixture = Mixture(outer, within)
@@ -258,19 +276,22 @@ def _bucket(draws: NDArray[np.uint64]) -> NDArray[np.int64]:
 def perform_sample(task: Task[TakeOptions]) -> Made:
     pick, shard = task.options.pick, task.options.shard
     taken, cut = _taken(_load_draws(*task.paths("draws"))[0], pick, shard)
-    texts = pa.array([], pa.large_string())
-    if len(taken):  # else the shard is not read
-        table = load_split_texts(task.inputs, _TRAIN, is_marked=not task.options.is_chat)
-        texts = one_piece(table.column("text")).take(pa.array(taken))
+    texts, samples = pa.array([], pa.large_string()), len(taken)
+    if samples:  # else the shard is not read
+        texts, last = _train_texts(task.inputs).take(pa.array(taken)), samples - 1
+        if task.options.controls is not None:
+            texts, per_row = text_parts(texts, task.options.controls)
+            last = len(texts) - int(per_row[-1])
         if cut:
-            texts = pa.concat_arrays([texts[:-1], _cut(texts[-1].as_py(), pick.cut_bytes)])
+            texts = _cut(texts, last, pick.cut_bytes)
+            samples -= len(texts) == last
     table = pa.table([texts], schema=_SAMPLE)
     name = f"{task.key}.arrow"
     written = write_arrow(Path(task.directory) / name, table)
     entry = file_entry(name, "sample", written, rows=table.num_rows, content_sha256=table_sha256(table))
     column = string_column(texts)
     counts = {
-        "samples": len(texts),
+        "samples": samples,
         "characters": int(measure_text(*column[:2]).chars.sum()),
         "bytes": int(column.offsets[-1] - column.offsets[0]),
     }
@@ -291,10 +312,15 @@ def _taken(draws: NDArray[np.uint64], pick: Pick, shard: int) -> tuple[NDArray[n
     return np.append(whole, pick.row), True
 
 
-def _cut(text: str, max_bytes: int) -> Any:
-    """As much of the text as fits: none of it where not even one character does."""
-    begin = text.encode()[:max_bytes].decode(errors="ignore")
-    return pa.array([begin] if begin else [], pa.large_string())
+def _cut(texts: Any, first: int, max_bytes: int) -> Any:
+    """Of the texts from the first one on as much as fits: none of one where not even a character does."""
+    offsets = string_column(texts).offsets
+    end = int(offsets[first]) + max_bytes
+    whole = int(np.searchsorted(offsets, end, "right")) - 1
+    if whole == len(texts):
+        return texts
+    begin = texts[whole].as_py().encode()[: end - int(offsets[whole])].decode(errors="ignore")
+    return pa.concat_arrays([texts[:whole], pa.array([begin] if begin else [], pa.large_string())])
 
 
 def read_sample(inputs: Sequence[Input], step: str, characters: int) -> Iterator[str]:
@@ -388,6 +414,10 @@ def conduct(step: TokenizerStep, upstream: Mapping[str, Artifact]) -> Conduct:
 
 def _conduct_training(step: TokenizerStep, train: Json, upstream: Mapping[str, Artifact]) -> Conduct:
     asked, shards = step.options, labelled_shards(dict(upstream))
+    known = (str(asked.eos), *_control_tokens(train, asked))
+    if train["model"] != "byte_bpe":
+        known = (*known, "<unk>", "<s>")
+    controls = {shard.source: known for shard, _ in shards if is_chat(upstream[f"ingest/{shard.source}"])}
     assert asked.seed is not None, "a tokenizer that is trained has a sample"
     assert asked.shares is not None, "likewise"
     draws = yield [
@@ -395,7 +425,7 @@ def _conduct_training(step: TokenizerStep, train: Json, upstream: Mapping[str, A
             step,
             "tokenizer.draw",
             f"draws-{shard.number:05d}",
-            DrawOptions(seed=asked.seed, source=shard.source),
+            DrawOptions(seed=asked.seed, source=shard.source, controls=controls.get(shard.source)),
             inputs,
         )
         for shard, inputs in shards
@@ -416,7 +446,7 @@ def _conduct_training(step: TokenizerStep, train: Json, upstream: Mapping[str, A
             TakeOptions(
                 pick=picks[shard.source],
                 shard=shard.number,
-                is_chat=is_chat(upstream[f"ingest/{shard.source}"]),
+                controls=controls.get(shard.source),
             ),
             [*inputs, draw],
         )
@@ -487,18 +517,22 @@ def perform_tokenizer(task: Task[TokenizerOptions]) -> Made:
     return Made([entry], {}, facts)
 
 
+def _control_tokens(train: Json, asked: _Vocabulary) -> list[str]:
+    """Of a tokenizer that is trained, beside eos."""
+    control = [*train["control_symbols"], *asked.control]
+    if asked.bos is not None and (asked.bos != "<s>" or train["model"] == "byte_bpe"):
+        control.append(str(asked.bos))  # SentencePiece has its own <s>
+    return [token for token in dict.fromkeys(control) if token != str(asked.eos)]
+
+
 def perform_train(task: Task[TrainOptions]) -> Made:
     options, eos = task.options.train, str(task.options.eos)
-    control = list(dict.fromkeys([*options["control_symbols"], *task.options.control]))
-    bos = task.options.bos
-    if bos is not None and (bos != "<s>" or options["model"] == "byte_bpe"):  # SentencePiece has its own
-        control = list(dict.fromkeys([*control, str(bos)]))
     characters = sum(dataset["characters"] for dataset in task.options.datasets)
     name, trained = train_tokenizer(
         read_sample(task.inputs, Path(task.directory).name, characters),
         {key: value for key, value in options.items() if key != "control_symbols"},
         eos=eos,
-        control=[token for token in control if token != eos],
+        control=_control_tokens(options, task.options),
     )
     entry, facts = _publish(task, name, trained.data, None)
     log = {
