@@ -31,8 +31,10 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
+from tokmill.artifacts.directory import Artifact, begin, finish
 from tokmill.artifacts.manifest import Json, Receipt, build_manifest, file_entry
-from tokmill.artifacts.step import Artifact, Conduct, Outcome, Step, begin, finish, write_shard_table
+from tokmill.artifacts.step import Conduct, Outcome, Step
+from tokmill.artifacts.upstream import write_shard_table
 from tokmill.formats import find_format
 from tokmill.kernels.warm import ensure_compiled
 from tokmill.schema import LENGTHS

@@ -42,7 +42,7 @@ from rich.console import Console
 from rich.table import Table
 
 from encoding_reference import write_megatron_style
-from tokmill.artifacts.step import open_artifact
+from tokmill.artifacts.directory import open_artifact
 from tokmill.kernels.warm import load_kernels
 from tokmill.pipeline.run import run
 from tokmill.recipe.file import load_recipe

@@ -43,7 +43,7 @@ from rich.table import Table
 
 from chain import SETTINGS, SHARED, TOKENIZER, write_recipe, write_sample
 from command import command, environment
-from tokmill.artifacts.step import open_artifact
+from tokmill.artifacts.directory import open_artifact
 from tokmill.kernels.warm import load_kernels
 
 HERE = Path(__file__).parent

@@ -31,8 +31,9 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
+from tokmill.artifacts.directory import Artifact, begin, finish
 from tokmill.artifacts.manifest import build_manifest
-from tokmill.artifacts.step import Artifact, Step, Task, begin, finish
+from tokmill.artifacts.step import Step, Task
 from tokmill.engines.cluster import Engine
 from tokmill.engines.local import EngineName, Resources, open_engine
 from tokmill.kernels.warm import load_kernels

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from command import command, environment
 from made_run import Corpus, main_of
 from tokmill.artifacts.manifest import FileEntry, Json, config_of
-from tokmill.artifacts.step import write_shard_table
+from tokmill.artifacts.upstream import write_shard_table
 from tokmill.clean.edits import NormalizeOptions
 from tokmill.clean.examine import CleanOptions
 from tokmill.clean.rules import CompiledFilters, Rule

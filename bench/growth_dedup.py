@@ -36,8 +36,9 @@ from rich.console import Console
 from rich.table import Table
 
 import tokmill
+from tokmill.artifacts.directory import Artifact, begin, finish, open_artifact
 from tokmill.artifacts.manifest import Receipt, build_manifest
-from tokmill.artifacts.step import Artifact, Input, Step, Task, begin, finish, open_artifact, table_input
+from tokmill.artifacts.step import Input, Step, Task, table_input
 from tokmill.duplicates.near import NearOptions
 from tokmill.duplicates.window import WindowOptions
 from tokmill.kernels.warm import load_kernels

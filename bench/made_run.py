@@ -21,8 +21,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tokmill.artifacts.directory import Artifact, finish
 from tokmill.artifacts.manifest import FileEntry, Json, Receipt, build_manifest, file_entry, write_manifest
-from tokmill.artifacts.step import Artifact, finish, write_shard_table
+from tokmill.artifacts.upstream import write_shard_table
 from tokmill.formats.index import PLACES, RowSpans, write_places, write_row_index
 from tokmill.formats.megatron import write_megatron
 from tokmill.schema import DOCUMENTS, LABELS, LENGTHS, MARKS, ORDER, VERDICTS, ledger_table

@@ -22,7 +22,7 @@ from typing import Any
 from chain import SHARED, TOKENIZER, write_recipe, write_sample
 from end_to_end import counted, run_tokmill
 from scores import MODELS, load_texts, train
-from tokmill.artifacts.step import open_artifact
+from tokmill.artifacts.directory import open_artifact
 from tokmill.kernels.warm import load_kernels
 
 MORE_CPU, PEAK_MB = 0.15, 900

@@ -31,17 +31,9 @@ from rich.console import Console
 from rich.table import Table
 
 from chain import TOKENIZER, write_recipe
+from tokmill.artifacts.directory import Artifact, begin, finish, open_artifact, usable_receipts
 from tokmill.artifacts.manifest import Receipt, build_manifest
-from tokmill.artifacts.step import (
-    Artifact,
-    Step,
-    Task,
-    Unawaited,
-    begin,
-    finish,
-    open_artifact,
-    usable_receipts,
-)
+from tokmill.artifacts.step import Step, Task, Unawaited
 from tokmill.kernels.warm import load_kernels
 from tokmill.pipeline.plan import plan_steps
 from tokmill.pipeline.run_manifest import step_inputs

@@ -232,7 +232,6 @@ CALLS: dict[str, dict[str, Any]] = {
         "label": "good",
         "prepare": "dclm",
         "lower": True,
-        "first_words": 50,
         "window_words": 20,
         "aggregate": "max",
         "text": "question",

@@ -150,6 +150,10 @@ def test_options_of_another_kind_are_refused(asked: dict[str, Any], why: str, tm
         ({"linear": "m", "lower": True}, "are for --fasttext"),
         ({"linear": "m", "aggregate": "max"}, "--aggregate: is of windows.*\n.*`--window-words`"),
         ({"linear": "m", "aggregate": "mean"}, "--aggregate: is of windows"),
+        (
+            {"fasttext": "m", "label": "good", "first_words": 50, "window_words": 20},
+            "--first-words: would be of every window",
+        ),
     ],
 )
 def test_a_model_is_applied_with_its_own_options_alone(

@@ -9,6 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from tokmill.artifacts.directory import (
+    Artifact,
+    Evidence,
+    begin,
+    finish,
+    has_all_files,
+    open_artifact,
+    sweep,
+    usable_receipts,
+)
 from tokmill.artifacts.manifest import (
     MANIFEST,
     STALE_MANIFEST,
@@ -19,18 +29,7 @@ from tokmill.artifacts.manifest import (
     sum_counts,
     write_receipt,
 )
-from tokmill.artifacts.step import (
-    Artifact,
-    Evidence,
-    Task,
-    TaskOptions,
-    begin,
-    finish,
-    has_all_files,
-    open_artifact,
-    sweep,
-    usable_receipts,
-)
+from tokmill.artifacts.step import Task, TaskOptions
 from tokmill.errors import ManifestDamaged, StorageError
 from tokmill.storage.disk import TEMP_PREFIX, commit_bytes
 

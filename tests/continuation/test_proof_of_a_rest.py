@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import tokmill as mill
 from continuation.rests import DOMAINS, id_of, table_of
 from recount import Recount
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.runs import load_finished, open_run
-from tokmill.artifacts.step import Artifact
 from tokmill.audit.continued import continuation_problems
 
 

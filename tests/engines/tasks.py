@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import hashlib
+import itertools
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -12,7 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tokmill.artifacts.manifest import Receipt
+from tokmill.artifacts.manifest import FileEntry, Receipt, write_receipt
 from tokmill.artifacts.step import Task
 from tokmill.engines.cluster import Engine
 from tokmill.engines.local import EngineName, LocalEngine, Resources, open_engine
@@ -60,6 +64,30 @@ def perform(task: Task) -> Receipt:
     return task.receipt([], {"pid": os.getpid()}, None)
 
 
+def write_slowly(task: Task) -> Receipt:
+    """A shard of documents, and what a follower makes of it. The first attempt is slow, and its library
+    compresses otherwise: equal content in other bytes."""
+    is_first, config = True, task.config
+    try:
+        Path(config["slow_once"]).touch(exist_ok=False)
+    except FileExistsError:
+        is_first = False
+    if is_first:
+        time.sleep(config["slow_seconds"])
+
+    def write(directory: str, name: str, table: str) -> FileEntry:
+        data = b"squeezed" if is_first and table in config["otherwise"] else b"pressed"
+        (Path(directory) / name).write_bytes(data)
+        digest = hashlib.sha256(data).hexdigest()
+        return FileEntry(path=name, table=table, bytes=1, rows=1, sha256=digest, content_sha256="equal")
+
+    for follower in task.followers:
+        own = write(follower.directory, "kept-00000-000.parquet", "kept")
+        receipt = Receipt(key="00000-000", fingerprint="f", files=[own], counts={})
+        write_receipt(Path(follower.directory), receipt)
+    return task.receipt([write(task.directory, "documents-00000-000.parquet", "documents")], {}, None)
+
+
 LOADED: list[str] = []  # by the server that forked this worker
 
 
@@ -89,6 +117,15 @@ def announce_and_wait(task: Task) -> Receipt:
     raise AssertionError
 
 
+def hold_the_lock(task: Task) -> Receipt:
+    """Say which process this is, then never return, nor let another thread of Python have its turn."""
+    os.write(1, f"{os.getpid()}\n".encode())
+    if task.key == "a":
+        re.match("(a|b|ab)*c", "ab" * 500)  # one way after the other, for longer than anybody waits
+    collections.deque(itertools.repeat(None), maxlen=0)  # in C: not even signals are looked at
+    raise AssertionError
+
+
 def open_on(engine: EngineName) -> Engine:
     if engine == "local":
         return LocalEngine(2, print, paying_bytes=0)
@@ -109,11 +146,10 @@ if __name__ == "__main__":  # a driver that is to be killed or interrupted
     # As at a terminal: whoever runs the tests in the background has interrupts ignored,
     # and children inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    wanted = tasks.hold_the_lock if sys.argv[2:] == ["hold_the_lock"] else tasks.announce_and_wait
     engine = open_on(sys.argv[1])  # type: ignore[arg-type]
     try:
-        list(
-            run_all(engine, tasks.announce_and_wait, [task("a", to=sys.argv[2:]), task("b", to=sys.argv[2:])])
-        )
+        list(run_all(engine, wanted, [task("a", to=sys.argv[2:]), task("b", to=sys.argv[2:])]))
     except KeyboardInterrupt:
         engine.close()
         raise SystemExit(130) from None

@@ -38,6 +38,9 @@ class ThreadCluster:
     def submit_elsewhere(self, order: bytes, handle: Future[bytes]) -> Future[bytes] | None:
         return None
 
+    def begun_at(self, handle: Future[bytes], submitted_at: float) -> float | None:
+        return submitted_at
+
     def discard(self, handle: Future[bytes]) -> None:
         pass
 

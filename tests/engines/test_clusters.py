@@ -16,12 +16,14 @@ import psutil
 import pytest
 
 from engines.tasks import errors, perform, run_all, task
+from slurm_nodes import until
 from tokmill.artifacts.manifest import Receipt
 from tokmill.artifacts.progress import warnings_to
 from tokmill.artifacts.step import Task
 from tokmill.engines.cluster import Engine
+from tokmill.engines.dask import DaskCluster
 from tokmill.engines.local import Resources, check_resources, open_engine
-from tokmill.engines.orders import own_code
+from tokmill.engines.orders import encode_order, own_code
 from tokmill.errors import EngineError, MissingExtra, RecipeError, TaskFailed
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -122,6 +124,69 @@ def test_a_run_whose_workers_and_their_nannies_are_all_gone_starts_others(driven
     for nanny in list(cluster._local.workers.values()):
         cluster._local.sync(nanny.close)
     assert set(driven.run([task("after"), task("that")])) == {"after", "that"}
+
+
+@pytest.fixture
+def scheduler(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Of Dask, with two workers, that was there before."""
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]))
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, memory_limit=0
+    ) as made:
+        yield made
+
+
+def begin(cluster: DaskCluster, given: Task) -> Any:
+    """A task that is at work."""
+    before = worker_of(cluster)
+    handle = cluster.submit(encode_order(perform, given))
+    until(lambda: len(worker_of(cluster)) > len(before), "it is not at work")
+    return handle
+
+
+def worker_of(cluster: DaskCluster) -> dict[str, str]:
+    """Of each task that one has."""
+    processing = cluster._client.processing()
+    return {str(key): address for address, keys in processing.items() for key in keys}
+
+
+def test_a_run_that_ends_waits_for_its_own_tasks_and_not_for_those_of_another_one(
+    scheduler: Any, tmp_path: Path
+) -> None:
+    ours, theirs = (DaskCluster(scheduler.scheduler_address, None) for _ in range(2))
+    try:
+        other = begin(theirs, task("theirs", sleeps=30.0))
+        (tmp_path / "pids").mkdir()
+        late = task("ours", announces=str(tmp_path / "pids"), writes_late=str(tmp_path / "written"))
+        own = begin(ours, late)
+        until(lambda: any((tmp_path / "pids").iterdir()), "it is not at work")
+        ours.cancel([own])
+        assert (tmp_path / "written").exists(), "it would be written behind the back of the next run"
+        assert not other.done(), "the other run was waited for"
+    finally:
+        ours.close()
+        theirs.close()
+
+
+def test_a_second_attempt_is_begun_though_the_workers_that_it_was_meant_for_are_gone(scheduler: Any) -> None:
+    cluster = DaskCluster(scheduler.scheduler_address, None)
+    try:
+        late = task("late", sleeps=30.0)
+        first = begin(cluster, late)
+        (busy,) = worker_of(cluster).values()
+        second = cluster.submit_elsewhere(encode_order(perform, late), first)
+        assert second is not None
+        key = cluster._sent[second].key
+        until(lambda: key in worker_of(cluster), "it is not at work")
+        there = worker_of(cluster)[key]
+        assert there != busy
+        scheduler.scale(3)
+        until(lambda: cluster.workers() == 3, "there is no third worker")
+        cluster._client.retire_workers([there])
+        until(lambda: worker_of(cluster).get(key, there) != there, "it waits for a worker that is gone")
+    finally:
+        cluster.close()
 
 
 @pytest.mark.parametrize("which", ["ours", "ours, in few words"])

@@ -149,10 +149,10 @@ def read_pids(driver: subprocess.Popen[bytes], count: int) -> list[int]:
 class Family:
     """A driver with two workers that never end by themselves, and what is between them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *at: str) -> None:
         path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
         self.driver = subprocess.Popen(
-            [sys.executable, "-m", announce_and_wait.__module__, "local"],
+            [sys.executable, "-m", announce_and_wait.__module__, "local", *at],
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path},
             bufsize=0,
@@ -190,6 +190,17 @@ def test_nobody_is_left_when_the_driver_is_interrupted_though_workers_are_at_wor
     family.driver.send_signal(signal.SIGINT)
     assert family.driver.wait(60) == 130
     assert family.wait() == []
+
+
+def test_nobody_is_left_when_workers_hold_pythons_lock_for_ever() -> None:
+    """A hook whose pattern goes back again and again, and a loop in C: no thread of a worker can answer."""
+    family = Family("hold_the_lock")
+    try:
+        family.driver.send_signal(signal.SIGINT)
+        assert family.driver.wait(60) == 130
+        assert family.wait() == []
+    finally:
+        family.end()
 
 
 @pytest.mark.skipif(not can_fork(), reason="workers are forked on Linux")

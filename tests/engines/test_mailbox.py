@@ -78,7 +78,7 @@ def test_a_line_without_its_end_is_left_until_it_has_one(tmp_path: Path) -> None
     assert box.read() == []
     with path.open("ab") as stream:
         stream.write(b'ad":3,"why":"x"}\n')
-    assert box.read() == [Bye(3, "x")]
+    assert box.read() == [Bye("x")]
 
 
 STRANGE = [b"\0" * 20, b'{"type":"Strange"}', b"{}", b"\xff"]
@@ -128,11 +128,11 @@ def stored() -> StoreSpool:
 
 def test_two_that_write_in_one_box_find_out_at_their_first_word(stored: StoreSpool) -> None:
     one, two = (stored.mailbox(0, 0).replies for _ in range(2))
-    one.append([Bye(1, "one")])
-    one.append([Bye(1, "one, again")])
+    one.append([Bye("one")])
+    one.append([Bye("one, again")])
     with pytest.raises(Taken):
-        two.append([Bye(1, "two")])
-    assert stored.mailbox(0, 0).replies.read() == [Bye(1, "one"), Bye(1, "one, again")]
+        two.append([Bye("two")])
+    assert stored.mailbox(0, 0).replies.read() == [Bye("one"), Bye("one, again")]
 
 
 def test_an_object_that_is_none_of_ours_is_told_and_not_passed_over(stored: StoreSpool) -> None:

@@ -14,10 +14,12 @@ from tokmill.engines.orders import (
     EngineError,
     Order,
     carry_out,
+    decode_reply,
     encode_order,
     encode_question,
     read_reply,
 )
+from tokmill.errors import TokmillError
 
 
 def test_a_task_arrives_as_it_was_sent() -> None:
@@ -66,6 +68,16 @@ def test_a_worker_refuses_the_order_of_another_tokmill(
     assert words in caught.value.what
     assert caught.value.where
     assert "same Python and tokmill" in caught.value.next
+
+
+@pytest.mark.parametrize("which", ["ours", "ours, in few words", "a bug"])
+def test_an_error_of_another_node_says_which(which: str) -> None:
+    reply = carry_out(encode_order(perform, task("a", raises=which)))
+    there = msgspec.json.encode(msgspec.structs.replace(decode_reply(reply), node="node-7"))
+    for arrived, is_named in ((reply, False), (there, True)):
+        with pytest.raises((TokmillError, RuntimeError)) as caught:
+            read_reply(arrived)
+        assert ("on node-7" in str(caught.value)) == is_named
 
 
 def test_an_order_that_is_not_understood_is_refused_before_its_task_is_read() -> None:

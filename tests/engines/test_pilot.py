@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from engines.tasks import perform, task
-from object_servers import Bucket, environment, make_bucket, open_moto
+from object_servers import Bucket, environment, make_bucket, open_moto, open_proxy
 from slurm_nodes import until
 from tokmill.artifacts.step import Task
 from tokmill.engines.disk_spool import DiskSpool
@@ -54,8 +54,15 @@ class Flown:
     """A pilot at work, and what it has said."""
 
     def __init__(
-        self, address: str, processes: int = 1, idle_seconds: float = 60, beat_seconds: float | None = None
+        self,
+        address: str,
+        processes: int = 1,
+        idle_seconds: float = 60,
+        beat_seconds: float | None = None,
+        endpoint: str | None = None,
     ) -> None:
+        self.requests = 0  # of the store, as it tells them
+        self._endpoint = {} if endpoint is None else {"AWS_ENDPOINT_URL": endpoint}
         self.spool = open_spool(address)
         if isinstance(self.spool, DiskSpool):
             self.spool.open()
@@ -75,7 +82,7 @@ class Flown:
         path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
         self.process = subprocess.Popen(
             [sys.executable, *self._begins, *self._arguments],
-            env={**os.environ, **IN_SLURM, "PYTHONPATH": path},
+            env={**os.environ, **IN_SLURM, **self._endpoint, "PYTHONPATH": path},
             stdout=subprocess.PIPE,
         )
 
@@ -85,6 +92,8 @@ class Flown:
 
     def hears(self, kind: type, times: int = 1) -> bool:
         for message in self.mailbox.replies.read():
+            if isinstance(message, Answer | Beat | Bye):
+                self.requests += sum(message.traffic.get("requests", {}).values())
             if isinstance(message, Logged):
                 self.logged += message.text
             elif not isinstance(message, Beat):
@@ -126,7 +135,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"s3://{request.getfixturevalue('server').name}/{uuid.uuid4().hex}"
 
 
-def fly(flown: list[Flown], address: str, **options: float) -> Flown:
+def fly(flown: list[Flown], address: str, **options: float | str) -> Flown:
     flown.append(Flown(address, **options))  # type: ignore[arg-type]
     return flown[-1]
 
@@ -155,7 +164,8 @@ def test_orders_are_carried_out_and_a_pilot_without_any_ends_by_itself(
         receipt = read_reply(bytes(message.reply)).receipt
         assert receipt is not None
         assert receipt.fingerprint == task(key).fingerprint
-    assert bye == Bye(2, "nothing to do")
+    assert isinstance(bye, Bye)
+    assert bye.why == "nothing to do"
     assert pilot.process.stdout is not None
     logs = [pilot.process.stdout.read().decode()]
     if address.startswith("s3"):  # the driver cannot read what a job prints
@@ -164,6 +174,19 @@ def test_orders_are_carried_out_and_a_pilot_without_any_ends_by_itself(
     for log in logs:
         assert "begin test a" in log
         assert "end   test b" in log
+
+
+def test_a_pilot_tells_all_that_it_asked_of_a_store_but_for_its_last_word(
+    flown: list[Flown], server: Bucket
+) -> None:
+    with open_proxy(server.endpoint) as proxy:
+        address = f"s3://{server.name}/{uuid.uuid4().hex}"
+        pilot = fly(flown, address, idle_seconds=4, beat_seconds=1, endpoint=proxy.endpoint)
+        pilot.order(task("a"))
+        assert pilot.ends() == 0
+        asked = [request for request in proxy.seen if "/orders/" in request.path]
+        assert len(asked) > 5, "it has been idle for a while"
+        assert pilot.requests == len(proxy.seen) - 1
 
 
 def test_a_process_that_dies_is_told_with_its_order_and_the_pilot_goes_on(

@@ -8,68 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from engines.slurm_site import Site, open_site
 from slurm_nodes import until
 from tokmill.engines.mailbox import Bye, Hello
 from tokmill.engines.slurm_fleet import Fleet, FleetJob
 from tokmill.engines.slurm_options import Pool
 from tokmill.errors import EngineError
 
-SBATCH = """cat > /dev/null
-if [ "$1" = --version ]; then echo slurm 99.05.1; exit; fi
-echo "$@" >> {at}/asked
-size=$(echo "$@" | sed 's/.*--array=0-\\([0-9]*\\).*/\\1/')
-if [ $size -gt $(cat {at}/largest) ]; then cat {at}/refusal >&2; exit 1; fi
-echo 7"""
-
-
-class Site:
-    """A Slurm that says what the test has it say."""
-
-    def __init__(self, directory: Path) -> None:
-        self.at = directory
-        self.largest(999, "")
-        self.list()
-        programs = {
-            "sbatch": SBATCH,
-            "squeue": "cat {at}/listing",
-            "scancel": 'echo "$@" >> {at}/cancelled; cat /dev/null > {at}/listing',
-            "scontrol": "echo 'MaxArraySize = 1000'",
-        }
-        (directory / "bin").mkdir()
-        for name, script in programs.items():
-            path = directory / "bin" / name
-            path.write_text(f"#!/bin/sh\n{script.format(at=directory)}\n")
-            path.chmod(0o755)
-
-    def largest(self, index: int, refusal: str) -> None:
-        (self.at / "largest").write_text(str(index))
-        (self.at / "refusal").write_text(f"sbatch: error: {refusal}\n")
-
-    def list(self, *jobs: tuple[FleetJob, str, str]) -> None:
-        """State and node of each."""
-        lines = [
-            f"7_{job.index}|{job.batch.name}|{state}|None|{node}|UNLIMITED\n" for job, state, node in jobs
-        ]
-        new = self.at / "listing.new"
-        new.write_text("".join(lines))
-        new.replace(self.at / "listing")
-
-    def asked(self) -> list[str]:
-        path = self.at / "asked"
-        return path.read_text().splitlines() if path.exists() else []
-
-    def cancelled(self) -> str:
-        path = self.at / "cancelled"
-        return path.read_text() if path.exists() else ""
-
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    made = Site(tmp_path)
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/bin:/usr/bin")
-    monkeypatch.setattr("tokmill.engines.slurm_fleet._SUBMIT_SECONDS", 0.0)
-    monkeypatch.setattr("tokmill.engines.slurm_fleet._LOOKS", (0.05, 0.1))
-    return made
+    return open_site(tmp_path, monkeypatch)
 
 
 class Sailed:
@@ -88,7 +37,7 @@ class Sailed:
                     self.fleet.forget(job)
 
     def begin(self, job: FleetJob, node: str) -> None:
-        job.mailbox.replies.append([Hello(f"7_{job.index}", node, 1)])
+        job.mailbox.replies.append([Hello(f"7_{job.index}", node)])
         self.read([job])
 
     def look(self, times: int = 1) -> list[tuple[FleetJob, str]]:

@@ -12,9 +12,10 @@ from typing import Any
 import psutil
 import pytest
 
-from engines.tasks import perform, run_all, task
+from engines.tasks import perform, run_all, task, write_slowly
 from slurm_nodes import until
-from tokmill.artifacts.manifest import FileEntry, Receipt
+from tokmill.artifacts.directory import finish
+from tokmill.artifacts.manifest import FileEntry, Receipt, build_manifest, load_receipts
 from tokmill.artifacts.step import Task
 from tokmill.engines.cluster import ClusterEngine, _check_files, _Late
 from tokmill.engines.orders import carry_out
@@ -95,6 +96,9 @@ class NodesOfThreads:
         node = (self._at[handle] + 1) % 3
         self.elsewhere.append(node)
         return self._begin(order, node)
+
+    def begun_at(self, handle: Future[bytes], submitted_at: float) -> float | None:
+        return submitted_at
 
     def discard(self, handle: Future[bytes]) -> None:
         self.discarded.append(handle)
@@ -206,6 +210,54 @@ def test_a_file_that_a_broken_off_attempt_wrote_otherwise_is_found(driven: Drive
         _check_files(_Late(there, good, "n1"))
     path.unlink()
     _check_files(_Late(there, good, "n1"))  # swept by now
+
+
+def write_twice(driven: Driven, directory: Path, *otherwise: str) -> Receipt:
+    """With a step that follows; each is concluded before the first attempt is over, which was slow."""
+    for name in ("ingest", "clean"):
+        (directory / name).mkdir()
+    follows: Task = Task(function="clean", key="", options={}, inputs=[], directory=str(directory / "clean"))
+    late: Task = Task(
+        function="test",
+        key="late",
+        options={
+            "slow_once": str(directory / "begun"),
+            "slow_seconds": 1.5,
+            "otherwise": list(otherwise),
+        },
+        inputs=[],
+        directory=str(directory / "ingest"),
+        followers=[follows],
+    )
+    list(run_all(driven.engine, perform, likes()))
+    ((_, receipt),) = run_all(driven.engine, write_slowly, [late])
+    assert not driven.cluster.discarded[0].done(), "it is not late"
+    for name, receipts in (("ingest", [receipt]), ("clean", load_receipts(directory / "clean"))):
+        told = {"kind": name, "step": name, "config": {}, "inputs": {}, "counts": {}, "facts": {}}
+        made = build_manifest(**told, receipts=receipts, experiment_id="", environment={})  # type: ignore[arg-type]
+        finish(directory / name, made)
+    return receipt
+
+
+@pytest.mark.parametrize("otherwise", ["documents", "kept"])
+def test_an_attempt_that_ends_later_may_leave_no_other_bytes_though_their_content_is_equal(
+    driven: Driven, tmp_path: Path, otherwise: str
+) -> None:
+    """Nor may what it writes for the step that follows."""
+    write_twice(driven, tmp_path, otherwise)
+    with pytest.raises(CorruptFile, match="has written other bytes") as caught:
+        driven.engine.settle()
+    (path,) = tmp_path.glob(f"*/{otherwise}-*")
+    assert path.read_bytes() == b"squeezed", "the one that was later"
+    assert caught.value.where == str(path)
+
+
+def test_two_attempts_that_leave_the_bytes_of_the_manifests_are_as_good_as_one(
+    driven: Driven, tmp_path: Path
+) -> None:
+    write_twice(driven, tmp_path)
+    driven.engine.settle()
+    assert driven.engine.unsettled() == set()
 
 
 def _entry(path: Path) -> FileEntry:

@@ -30,6 +30,7 @@ import tokmill as mill
 from forked import run_forked
 from mill import small_corpus
 from object_servers import (
+    SECRET,
     Bucket,
     Proxy,
     Request,
@@ -327,6 +328,73 @@ def test_every_request_may_fail_once(place: Place, fault: int | str) -> None:
     assert status == 0, said
     assert len(failed) > 40
     place.check_whole()
+
+
+def test_a_write_that_the_store_refuses_for_a_moment_is_asked_for_again(place: Place) -> None:
+    refused: list[str] = []
+
+    def before(request: Request) -> tuple[int, str] | None:
+        if request.method == "PUT" and "if-none-match" in request.headers and request.path not in refused:
+            refused.append(request.path)
+            return 409, "ConditionalRequestConflict"
+        return None
+
+    place.scene.proxy.before = before
+    status, said = place.publish()
+    assert status == 0, said
+    assert any(path.endswith(MANIFEST) for path in refused)
+    place.check_whole()
+
+
+def test_a_manifest_that_is_refused_where_there_is_none_is_told(place: Place) -> None:
+    place.scene.proxy.before = lambda request: (
+        (409, "ConditionalRequestConflict") if is_manifest(request) else None
+    )
+    status, said = place.publish()
+    assert status == 1
+    assert f"{place.url}/{MANIFEST}: the store refuses to create this object, and there is none" in said
+    assert not place.is_published()
+
+
+def test_what_is_published_may_go_while_it_is_to_be_replaced(place: Place) -> None:
+    assert place.publish()[0] == 0
+    other = mill.run(small_corpus(place.work, problems=21), place.work / "run", workers=1, until="split").out
+
+    def before(request: Request) -> None:
+        if is_manifest(request):
+            place.objects.delete(f"runs/x/{MANIFEST}")
+
+    place.scene.proxy.before = before
+    replacing = WRITER.replace("replace=False", "replace=True")
+    settings = {**os.environ, **environment(place.scene.proxy.endpoint)}
+    done = run_forked([place.url, str(other.parent)], settings, code=replacing)
+    said = " ".join(done.stderr.split())
+    assert done.returncode == 1
+    assert f"StorageError {place.url}: the store refused the manifest, and nothing is published here" in said
+    place.scene.proxy.before = lambda request: None
+    assert place.publish()[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "what", "next"),
+    [
+        (400, "ExpiredToken", "the token of the credentials has expired", "get new credentials"),
+        (400, "InvalidToken", "the token of the credentials is not valid", "check AWS_SESSION_TOKEN"),
+        (403, "RequestTimeTooSkewed", "the clock of this machine differs too much", "set the clock"),
+        (403, "AccessDenied", "the store refuses access (403)", "check the credentials"),
+        (400, "InvalidRequest", "the store does not understand what was asked", "check the credentials"),
+    ],
+)
+def test_what_a_store_says_of_credentials_and_clocks_is_told(
+    place: Place, status: int, code: str, what: str, next: str
+) -> None:
+    place.scene.proxy.before = lambda request: (status, code)
+    ended, said = place.publish()
+    assert ended == 1
+    assert f"StorageError {place.url}" in said
+    assert what in said
+    assert f"next: {next}" in said
+    assert SECRET not in said
 
 
 def test_a_store_that_stays_away_is_told_and_nothing_is_published(

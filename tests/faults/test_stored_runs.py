@@ -38,7 +38,7 @@ from object_servers import Bucket, Proxy, Request, environment, make_bucket, ope
 from tokmill.artifacts.manifest import Receipt
 from tokmill.artifacts.step import Task
 from tokmill.engines.orders import encode_order, read_reply
-from tokmill.errors import CorruptFile, RunLocked
+from tokmill.errors import CorruptFile, DiskFull, RunLocked
 from tokmill.pipeline.plan import plan_steps
 from tokmill.publish.stored_run import StoredRun
 from tokmill.stages.ingest.stage import conduct
@@ -55,6 +55,8 @@ from pathlib import Path
 from tokmill.engines.orders import carry_out
 Path(sys.argv[2]).write_bytes(carry_out(Path(sys.argv[1]).read_bytes()))
 """
+# On a node whose disk has no room for a file of more than this.
+LIMITED = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))" + WORKER
 DRIVER = """
 import sys, tokmill
 from tokmill.errors import TokmillError
@@ -132,7 +134,7 @@ class Work(NamedTuple):
     scratch: Path
     cache: str = "cache"  # of the node that it is on
 
-    def start(self) -> Forked:
+    def start(self, code: str = WORKER) -> Forked:
         settings = {
             **os.environ,
             **environment(self.server.proxy.endpoint),
@@ -141,7 +143,7 @@ class Work(NamedTuple):
         quiet = os.open(os.devnull, os.O_WRONLY)
         try:
             return start_forked(
-                [WORKER, str(self.order), str(self._reply)], settings, self.scratch, quiet, quiet
+                [code, str(self.order), str(self._reply)], settings, self.scratch, quiet, quiet
             )
         finally:
             os.close(quiet)
@@ -150,8 +152,8 @@ class Work(NamedTuple):
     def _reply(self) -> Path:
         return self.scratch / "reply"
 
-    def perform(self) -> Receipt:
-        assert self.start().wait() == 0
+    def perform(self, code: str = WORKER) -> Receipt:
+        assert self.start(code).wait() == 0
         receipt = read_reply(self._reply.read_bytes()).receipt
         assert receipt is not None
         return receipt
@@ -255,6 +257,24 @@ def _kill_at(work: Work, number: int, arrives: bool) -> None:
     assert started[0].wait(120) != 0, "it was over before it could be killed"
     work.server.proxy.await_quiet()
     work.server.proxy.before = lambda request: None
+
+
+@pytest.mark.parametrize("has_inputs", [False, True])
+def test_a_node_whose_disk_is_full_is_told_by_its_own_words(
+    server: Server, source: Path, tmp_path: Path, has_inputs: bool
+) -> None:
+    work = new_work(server, source, tmp_path)
+    if has_inputs:  # then it is what the task writes that has no room
+        work.perform()
+        for name in work.objects():
+            if name.startswith("receipts/"):
+                work.bucket.delete(f"runs/x/work/{name}")
+    with pytest.raises(DiskFull) as caught:
+        work.perform(LIMITED)
+    assert caught.value.where == str(work.scratch / work.cache)
+    assert caught.value.next.startswith("name a larger disk of this node in TOKMILL_NODE_CACHE")
+    assert work.left_here() == []
+    assert work.perform().files
 
 
 def test_two_attempts_at_once_make_one_result(server: Server, source: Path, tmp_path: Path) -> None:

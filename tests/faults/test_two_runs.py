@@ -17,12 +17,18 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+import tokmill as mill
+from faults.at_task import AtTask
 from faults.disk import checked_digest
 from mill import small_corpus, tokmill
+from slurm_nodes import until
+from tokmill.errors import RunLocked
 from tokmill.storage import lease
 from tokmill.storage.disk import TEMP_PREFIX
 from tokmill.storage.lease import Holder, NoteFile, open_lease
 from written import LOCK, began, leave_note
+
+TESTS = Path(__file__).resolve().parents[1]
 
 HOLD = """
 import sys
@@ -309,3 +315,116 @@ def test_of_two_runs_that_start_together_one_works_and_both_end_well(tmp_path: P
     assert sorted(len(result["ran"]) for result in ran) == [0, len(ran[0]["steps"])]
     checked_digest(out)
     assert not (out / LOCK).exists()
+
+
+def in_memory() -> dict[str, object]:
+    sources = [
+        {
+            "name": name,
+            "data": [{"id": f"{name}{n}", "text": f"The {name} mill turns {n} times."} for n in range(9)],
+        }
+        for name in ("first", "second")
+    ]
+    return {"name": "memory", "sources": sources}
+
+
+def test_a_second_run_or_plan_leaves_the_records_that_the_first_has_from_memory(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    planned: list[mill.Plan] = []
+
+    def meddle() -> None:
+        with pytest.raises(RunLocked):
+            mill.run(in_memory(), out, workers=1)
+        planned.append(mill.plan(in_memory(), out))
+
+    mill.run(in_memory(), out, workers=1, progress=AtTask(1, meddle))
+    assert list(planned[0].steps) == list(mill.plan(in_memory(), out).steps)
+    assert not any(mill.plan(in_memory(), out).steps.values()), "what is up to date is not known again"
+    mill.run(in_memory(), tmp_path / "fresh", workers=1)
+    assert checked_digest(out) == checked_digest(tmp_path / "fresh")
+
+
+def test_a_plan_leaves_nothing_behind(tmp_path: Path) -> None:
+    mill.plan(in_memory(), tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+# A run as on a machine of its own that shares a disk without locks; after its first task it does something.
+ELSEWHERE = """
+import errno, fcntl, os, signal, sys, time
+from pathlib import Path
+from faults.at_task import AtTask
+from tokmill.storage import lease
+
+def no_locks(descriptor, operation):
+    raise OSError(errno.ENOLCK, "no locks here")
+
+fcntl.flock = no_locks
+machine, recipe, out, act = sys.argv[1:]
+lease.this_machine = lambda: machine
+
+def stop():
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+def pause():
+    Path(f"{out}.paused").touch()
+    while Path(f"{out}.paused").exists():
+        time.sleep(0.05)
+
+import tokmill
+from tokmill.errors import TokmillError
+try:
+    tokmill.run(recipe, out, workers=1, wait=True, progress=AtTask(1, {"stop": stop, "pause": pause}[act]))
+except TokmillError as error:
+    sys.exit(f"{type(error).__name__} {error}")
+"""
+
+
+def started_elsewhere(machine: str, recipe: Path, out: Path, act: str) -> subprocess.Popen[str]:
+    path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-c", ELSEWHERE, machine, str(recipe), str(out), act]
+    return subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
+    )
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_run_that_was_stopped_for_so_long_that_another_took_over_ends(
+    tmp_path: Path, is_over: bool
+) -> None:
+    recipe, out = tiny_corpus(tmp_path), tmp_path / "out"
+    paused = tmp_path / "out.paused"
+    with started_elsewhere("one", recipe, out, "stop") as first:
+        os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        with started_elsewhere("another", recipe, out, "pause") as second:
+            try:
+                until(paused.exists, "the second does not take over", 120)
+                if is_over:
+                    paused.unlink()
+                    assert second.wait() == 0
+                first.send_signal(signal.SIGCONT)
+                said = first.communicate()[1]
+                paused.unlink(missing_ok=True)
+                assert second.wait() == 0
+            finally:
+                first.kill()
+                second.kill()
+    assert first.returncode == 1, "it went on, with another run in its directory"
+    assert f"RunLocked {out}: another run has taken this place over" in said
+    mill.run(recipe, tmp_path / "fresh", workers=1)
+    (out / "journal.json").unlink(missing_ok=True)  # of the first, which ended badly
+    assert checked_digest(out) == checked_digest(tmp_path / "fresh")
+
+
+def test_a_run_goes_on_while_its_note_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path) -> bytes:
+        raise OSError(errno.EIO, "the disk", str(path))
+
+    with open_lease(tmp_path) as held:
+        before = (tmp_path / LOCK).stat().st_mtime_ns
+        monkeypatch.setattr(Path, "read_bytes", fail)
+        held.heartbeat()
+        held.check()
+        assert (tmp_path / LOCK).stat().st_mtime_ns > before, (
+            "who looks from elsewhere would take it for dead"
+        )

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tokmill.artifacts.directory import finish
 from tokmill.artifacts.manifest import Receipt, build_manifest, file_entry
-from tokmill.artifacts.step import finish
 from tokmill.formats.ids import Sequences
 from tokmill.formats.index import RowSpans, write_row_index
 from tokmill.formats.megatron import write_megatron

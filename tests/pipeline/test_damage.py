@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tokmill
-from tokmill.artifacts.step import damaged_file, open_artifact
+from tokmill.artifacts.directory import damaged_file, open_artifact
 
 RECIPE = {
     "name": "damage",

@@ -13,7 +13,7 @@ import pytest
 
 from reviews.reviewed import Corpus, mill, words
 from tokmill import review
-from tokmill.artifacts.step import Shard
+from tokmill.artifacts.upstream import Shard
 from tokmill.reviews.evidence import Evidence, Limits
 from tokmill.reviews.overlap import find_exact, find_near_overlap
 from tokmill.reviews.rows import scan_rows

@@ -15,7 +15,8 @@ import pytest
 import tokmill as mill
 from made_fasttext import write_model
 from mill import digest_of, small_corpus
-from tokmill.artifacts.step import Task, table_input, write_shard_table
+from tokmill.artifacts.step import Task, table_input
+from tokmill.artifacts.upstream import write_shard_table
 from tokmill.errors import TokmillError
 from tokmill.stages.build.scored import SCORES, SelectByScore, perform_select, times_of
 from written import load_manifest, load_table

@@ -275,10 +275,27 @@ def test_another_recipe_is_refused_before_any_work_and_replaces_when_told(
     assert published.objects.sizes(f"{old}/") == kept, "a reader of the old one sees a mixture"
 
 
+def test_a_run_that_ended_at_an_earlier_step_is_published_to_its_end_by_the_same_command(
+    published: Published, tmp_path: Path
+) -> None:
+    old = published.prefix()
+    kept = published.objects.sizes(f"{old}/")
+    whole = mill.run(published.recipe, published.url, workers=1, work=tmp_path / "elsewhere")
+    assert whole.published is not None
+    steps = json.loads(published.objects.load(f"runs/x/{MANIFEST}") or b"")["inputs"]
+    assert set(steps) == set(whole.artifacts) > {"ingest/notes", "clean/notes"}
+    assert mill.verify(published.url).ok
+    assert published.objects.sizes(f"{old}/") == kept, "a reader of the old one sees a mixture"
+    with pytest.raises(
+        StorageError, match=r": with build/mega, build/rows, dedup and 3 more steps, which this one has not"
+    ):
+        published._replace(work=tmp_path / "third").run()
+
+
 def test_other_inputs_are_refused_too(published: Published) -> None:
     notes = published.recipe.parent / "notes.txt"
     notes.write_bytes(notes.read_bytes() + b"\n\nOne more.\n")
-    with pytest.raises(StorageError, match="its inputs were others"):
+    with pytest.raises(StorageError, match="with other content in clean/notes, ingest/notes"):
         published.run()
     assert published.run(replace=True).published is not None
 

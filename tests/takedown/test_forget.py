@@ -214,7 +214,7 @@ def test_a_document_that_comes_back_by_another_way_is_found_by_verify(run: Path,
     pq.write_table(pa.Table.from_pylist([*whole, more]), listed)
     assert not mill.verify(run).ok
     # and with every manifest made to agree, by the ids alone
-    from tokmill.artifacts.step import open_artifact
+    from tokmill.artifacts.directory import open_artifact
     from tokmill.audit.proofs import find_forgotten
 
     artifacts = {}

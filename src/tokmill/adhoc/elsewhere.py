@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tokmill.adhoc.finished import other_options
+from tokmill.artifacts.directory import Artifact, has_all_files, open_artifact, remove_leftovers
 from tokmill.artifacts.manifest import MANIFEST, Manifest, step_fingerprint, write_manifest
 from tokmill.artifacts.progress import Progress, open_journal, warnings_to
-from tokmill.artifacts.step import Artifact, Step, has_all_files, open_artifact, remove_leftovers
+from tokmill.artifacts.step import Step
 from tokmill.engines.local import Resources
 from tokmill.errors import InputError
 from tokmill.pipeline.run_manifest import step_inputs

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tokmill.artifacts.directory import Artifact, has_all_files, open_artifact
 from tokmill.artifacts.manifest import (
     MANIFEST,
     FileEntry,
@@ -35,7 +36,6 @@ from tokmill.artifacts.manifest import (
     fingerprint_of,
     write_manifest,
 )
-from tokmill.artifacts.step import Artifact, has_all_files, open_artifact
 from tokmill.errors import InputError
 from tokmill.formats.token_cache import META_NAME, TokenCache
 from tokmill.recipe import Recipe

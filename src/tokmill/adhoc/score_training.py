@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.adhoc.reading import Files, files_source, one_source_recipe, told_without_recipe
+from tokmill.artifacts.directory import open_artifact
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import open_artifact
 from tokmill.errors import InputError, RecipeError
 from tokmill.pipeline.run import run
 from tokmill.schema import string_column

@@ -16,8 +16,9 @@ from typing import Any, Literal, NamedTuple
 import pyarrow as pa
 
 from tokmill.adhoc.reading import Files, files_source, one_source_recipe, told_without_recipe
+from tokmill.artifacts.directory import Artifact, open_artifact
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import Artifact, open_artifact, shard_key
+from tokmill.artifacts.upstream import shard_key
 from tokmill.errors import RecipeError
 from tokmill.pipeline.run import run
 from tokmill.schema import SCORE, one_piece
@@ -66,6 +67,12 @@ def score_apply(
             "is of windows, and a text is scored as one piece",
             where="--aggregate",
             next="say how long a window is with `--window-words`, or leave it out",
+        )
+    if first_words is not None and window_words is not None:
+        raise RecipeError(
+            "would be of every window",
+            where="--first-words",
+            next="leave it out, or `--window-words`",
         )
     models = {"fasttext": fasttext, "linear": linear, "importance": importance, "perplexity": perplexity}
     preparing: Json = {"prepare": prepare, "lower": lower, "first_words": first_words}

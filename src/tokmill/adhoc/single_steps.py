@@ -33,9 +33,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokmill.adhoc.finished import options_of, other_options
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json, add_counts
 from tokmill.artifacts.progress import Progress
-from tokmill.artifacts.step import Artifact, Shard, list_shards, tally
+from tokmill.artifacts.upstream import Shard, list_shards, tally
 from tokmill.clean.examine import EMPTY
 from tokmill.errors import InputError, RecipeError
 from tokmill.pipeline.documents import Own

@@ -33,6 +33,7 @@ from tokmill.adhoc.reading import (
     listed,
     one_source_recipe,
 )
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json, add_counts, config_of, explain_changes
 from tokmill.artifacts.progress import Progress, Silence, warnings_to
 from tokmill.artifacts.snapshot import (
@@ -49,7 +50,7 @@ from tokmill.artifacts.snapshot import (
     write_selection,
     write_snapshot,
 )
-from tokmill.artifacts.step import Artifact, Shard, list_shards
+from tokmill.artifacts.upstream import Shard, list_shards
 from tokmill.clean.examine import CleanOptions
 from tokmill.errors import InputError, RecipeError, RunLocked, TokmillError, plural
 from tokmill.pipeline.run import run_recipe

@@ -26,10 +26,10 @@ from tokmill.adhoc.finished import copy_tokenizer, find_finished, is_done, publi
 from tokmill.adhoc.mixtures import read_mixture_file, to_mixture, to_sources
 from tokmill.adhoc.reading import listed, recipe_of_options
 from tokmill.adhoc.subset import META_NAME
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import MANIFEST, Json, Manifest, fingerprint_of, load_manifest
 from tokmill.artifacts.progress import Progress
 from tokmill.artifacts.snapshot import load_snapshot
-from tokmill.artifacts.step import Artifact
 from tokmill.errors import InputChanged, InputError, RecipeError
 from tokmill.formats.ids import SPLIT_WORDS
 from tokmill.formats.index import INDEX, RowSpans, read_row_index, write_row_index

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from tokmill.artifacts.directory import Artifact, discard, has_all_files, open_artifact
 from tokmill.artifacts.manifest import MANIFEST
-from tokmill.artifacts.step import Artifact, discard, has_all_files, open_artifact
 from tokmill.errors import TokmillError
 from tokmill.storage.disk import TEMP_PREFIX, make_directory, storage_error, sync_directory, temp_beside
 

@@ -6,8 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
+from tokmill.artifacts.directory import Artifact, open_artifact
 from tokmill.artifacts.manifest import Manifest
-from tokmill.artifacts.step import Artifact, open_artifact
 from tokmill.errors import StorageError
 
 

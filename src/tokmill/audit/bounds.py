@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tokmill.artifacts.step import Artifact, domain_of
+from tokmill.artifacts.directory import Artifact
+from tokmill.artifacts.upstream import domain_of
 from tokmill.audit.opened import Found, ShardTables, load_of
 from tokmill.clean.examine import EMPTY, CleanOptions, is_blank
 from tokmill.clean.language import LANGUAGE_SCORE, OTHER_LANGUAGE, UNSURE_LANGUAGE, is_known, is_wanted

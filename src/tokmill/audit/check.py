@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from tokmill.artifacts.cells import Markup, cell, passage
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.plugins import show_hooks
-from tokmill.artifacts.step import is_chat
+from tokmill.artifacts.upstream import is_chat
 from tokmill.audit.membership import check_members, find_tokenizer
 from tokmill.audit.opened import open_run
 from tokmill.errors import InputError, TokmillError

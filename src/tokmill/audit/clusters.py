@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import Artifact, list_shards
+from tokmill.artifacts.upstream import list_shards
 from tokmill.audit.opened import open_run
 from tokmill.audit.texts import Place, load_texts
 from tokmill.errors import InputError

@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.history import HISTORY_FILE
 from tokmill.artifacts.manifest import Json, Manifest
-from tokmill.artifacts.step import Artifact
 from tokmill.audit.proofs import Problem
 from tokmill.schema import one_piece
 from tokmill.storage.tables import id_hashes, load_table, table_sha256

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tokmill.artifacts.step import Artifact, list_shards
+from tokmill.artifacts.directory import Artifact
+from tokmill.artifacts.upstream import list_shards
 from tokmill.audit.opened import list_shard_tables, load_of, read_ledgers
 from tokmill.schema import NO_SPLIT
 from tokmill.stages.tokens.reading import DocIds

@@ -28,9 +28,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokmill.artifacts.directory import Artifact, open_artifact
 from tokmill.artifacts.manifest import Json, add_counts, explain_changes
-from tokmill.artifacts.step import Artifact, domain_of, open_artifact
 from tokmill.artifacts.tombstones import Forgotten
+from tokmill.artifacts.upstream import domain_of
 from tokmill.audit.opened import ShardTables, load_of, read_ledgers
 from tokmill.audit.places import RunPlaces, open_places
 from tokmill.audit.same_texts import Numbers, Side, has_texts, match_documents

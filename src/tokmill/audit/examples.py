@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.history import HISTORY_FILE, History
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import Artifact
 from tokmill.audit.opened import Found, list_shard_tables, numbers_in
 from tokmill.audit.places import BuiltSplit, RunPlaces, load_built, load_scheduled, splits_of
 from tokmill.audit.texts import Place, load_texts

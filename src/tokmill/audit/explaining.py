@@ -17,8 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from tokmill.artifacts.directory import open_artifact
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import open_artifact
 from tokmill.audit.opened import load_of
 from tokmill.audit.places import Place, RunPlaces
 from tokmill.audit.texts import Place as TextPlace

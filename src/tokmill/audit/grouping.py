@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tokmill.artifacts.step import Artifact
+from tokmill.artifacts.directory import Artifact
 from tokmill.audit.places import Turns
 from tokmill.errors import InputError
 from tokmill.schema import PERCENTILE

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tokmill.adhoc.tokens import read_listing, run_listing, tokenizer_section
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.progress import Progress
-from tokmill.artifacts.step import Artifact
 from tokmill.audit.opened import open_run
 from tokmill.errors import InputError, RecipeError
 from tokmill.packing.costs import Cost, compare_strategies

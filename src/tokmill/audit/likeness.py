@@ -22,7 +22,8 @@ import pyarrow as pa
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from tokmill.artifacts.step import Artifact, Shard, list_shards
+from tokmill.artifacts.directory import Artifact
+from tokmill.artifacts.upstream import Shard, list_shards
 from tokmill.audit.bounds import NEAR_THRESHOLD, Mover, Sides
 from tokmill.audit.clusters import read_clusters
 from tokmill.audit.opened import Found

@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import is_chat
+from tokmill.artifacts.upstream import is_chat
 from tokmill.audit.opened import open_run
 from tokmill.clean.edits import NormalizeOptions, normalize_texts
 from tokmill.errors import InputChanged, TokmillError

@@ -19,11 +19,12 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tokmill.artifacts.directory import Artifact, open_artifact
 from tokmill.artifacts.manifest import FileEntry, Manifest, fingerprint_of
 from tokmill.artifacts.progress import load_journal
 from tokmill.artifacts.runs import load_finished as load_finished
 from tokmill.artifacts.runs import open_run as open_run
-from tokmill.artifacts.step import Artifact, open_artifact, shard_key
+from tokmill.artifacts.upstream import shard_key
 from tokmill.errors import StorageError, TokmillError
 from tokmill.storage.tables import load_table
 

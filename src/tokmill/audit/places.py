@@ -34,9 +34,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from tokmill.artifacts.directory import Artifact, open_artifact
 from tokmill.artifacts.manifest import FileEntry, Manifest, fingerprint_of
-from tokmill.artifacts.step import Artifact, mixture_of, open_artifact, text_file_number, texts_in_order
 from tokmill.artifacts.tombstones import FORGOTTEN_FILE, load_forgotten, sha256_of
+from tokmill.artifacts.upstream import mixture_of, text_file_number, texts_in_order
 from tokmill.audit.opened import ShardTables, find_artifacts, list_shard_tables, numbers_in
 from tokmill.errors import CorruptFile, ManifestDamaged, StorageError
 from tokmill.formats.index import RowSpans, find_id, find_places, hash_id, map_places

@@ -30,6 +30,7 @@ from msgspec.structs import replace
 from tokmill.adhoc.single_steps import DECISIONS
 from tokmill.adhoc.subset import MANIFEST_NAME, META_NAME
 from tokmill.artifacts.cache import cache_directory, unknown_texts
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import (
     NO_DOCUMENTS,
     FileEntry,
@@ -41,7 +42,6 @@ from tokmill.artifacts.manifest import (
     sum_counts,
 )
 from tokmill.artifacts.snapshot import CORPORA, MANIFESTS, Snapshot, default_root, load_snapshot
-from tokmill.artifacts.step import Artifact
 from tokmill.artifacts.tombstones import Forgotten, digest_of_source, load_forgotten
 from tokmill.errors import CorruptFile, InputError, TokmillError
 from tokmill.formats import Format, all_formats

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 import numpy as np
 
-from tokmill.artifacts.step import domain_of
+from tokmill.artifacts.upstream import domain_of
 from tokmill.audit.bounds import Mover, Sides
 from tokmill.audit.opened import Found, ShardTables
 from tokmill.clean.rules import BOUNDS, Rule, columns_of, fault_of, judge

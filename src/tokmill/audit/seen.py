@@ -22,7 +22,7 @@ import numpy as np
 
 from tokmill.artifacts.history import load_continues, outer_histories
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import mixture_of
+from tokmill.artifacts.upstream import mixture_of
 from tokmill.audit.exposure import Exposure, PlacesFile, measure_exposure
 from tokmill.audit.grouping import group_documents
 from tokmill.audit.meetings import (

@@ -26,9 +26,9 @@ import psutil
 import pyarrow as pa
 
 from tokmill.artifacts.cache import cache_bytes
+from tokmill.artifacts.directory import open_artifact
 from tokmill.artifacts.manifest import RECEIPTS, Json, available_cores, package_version
 from tokmill.artifacts.progress import Journal, Progress, Silence, load_journal
-from tokmill.artifacts.step import open_artifact
 from tokmill.audit.opened import existing, find_artifacts
 from tokmill.engines.local import COMPILING, compile_kernels
 from tokmill.engines.slurm_state import SlurmState, load_state

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tokmill.artifacts.step import Artifact
+from tokmill.artifacts.directory import Artifact
 from tokmill.clean.edits import apply_edits, redact_texts
 from tokmill.clean.examine import CleanOptions
 from tokmill.schema import one_piece

@@ -20,8 +20,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tokmill.artifacts.directory import Artifact, open_artifact
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import Artifact, is_chat, open_artifact
+from tokmill.artifacts.upstream import is_chat
 from tokmill.audit.opened import load_of, numbers_in
 from tokmill.audit.places import Place, RunPlaces, entry_of, open_places, places_in, splits_of
 from tokmill.audit.why import History, Told, history_of, open_end_to_end, tell_histories

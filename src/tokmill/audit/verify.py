@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tokmill.adhoc import subset
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import MANIFEST, RECEIPTS, STALE_MANIFEST, FileEntry, load_manifest
 from tokmill.artifacts.progress import ESTIMATE, JOURNAL
-from tokmill.artifacts.step import Artifact
 from tokmill.artifacts.tombstones import PENDING_FILE
 from tokmill.audit.continued import continuation_problems
 from tokmill.audit.proofs import (

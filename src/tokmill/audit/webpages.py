@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from tokmill.artifacts.directory import open_artifact
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import open_artifact
 from tokmill.audit.places import Place, RunPlaces
 from tokmill.errors import TokmillError
 from tokmill.sources import directory, warc

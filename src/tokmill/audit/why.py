@@ -23,8 +23,8 @@ import msgspec
 import numpy as np
 
 from tokmill.artifacts.cells import broken, cell, table
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import Artifact
 from tokmill.audit.examples import count_reasons, load_examples
 from tokmill.audit.opened import find_artifacts, load_of, numbers_in
 from tokmill.audit.places import Place, RunPlaces, entry_of, open_places, places_in, splits_of

@@ -25,11 +25,11 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from tokmill.artifacts.directory import open_artifact
 from tokmill.artifacts.history import HISTORY_FILE, Continues, load_continues, meaning_of, write_history
 from tokmill.artifacts.manifest import MANIFEST, Json, canonical
 from tokmill.artifacts.progress import Progress, Silence
 from tokmill.artifacts.runs import link_run, load_finished, open_run
-from tokmill.artifacts.step import open_artifact
 from tokmill.artifacts.tombstones import load_forgotten, write_forgotten
 from tokmill.audit.seen import load_state, read_until
 from tokmill.continuation.history import history_of

@@ -6,7 +6,7 @@
                                     nobody waits, workers are idle, it is late ─> a second time elsewhere
 
 A task that runs twice (`stragglers`) is done with the first receipt. The other attempt is stopped where it
-can be; whatever it still writes are the same bytes, which is proven when it is over (`settle`).
+can be; whatever it has written are the same bytes, which is proven at the end (`settle`).
 
 Tasks are submitted while others run. Whatever ends the run (an error, Ctrl-C, a consumer that goes away)
 cancels what is running, and waits until nothing of it can write any more.
@@ -19,12 +19,14 @@ import enum
 import heapq
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from tokmill.artifacts.directory import open_artifact
 from tokmill.artifacts.manifest import Json, Receipt
 from tokmill.artifacts.step import Task
+from tokmill.artifacts.upstream import shard_key
 from tokmill.engines.orders import Perform, Reply, decode_reply, encode_order, read_reply
 from tokmill.engines.stragglers import LIKES, Paces, check_equal
 from tokmill.errors import CorruptFile, EngineError, TaskFailed
@@ -120,6 +122,7 @@ class Loss(enum.Enum):
     NODE = "a node was lost"
     TIME = "a job ran out of time"
     PREEMPTED = "jobs were told to end"  # as often as an engine puts up with
+    NOWHERE = "a second attempt has no place"  # it has not begun: nothing is lost
 
 
 class WorkerLost(Exception):
@@ -141,6 +144,7 @@ class Cluster(Protocol):
     def submit_elsewhere(
         self, order: bytes, handle: Any
     ) -> Any | None: ...  # on another node, if there is one
+    def begun_at(self, handle: Any, submitted_at: float) -> float | None: ...  # None: it waits
     def wait(self, handles: Sequence[Any], seconds: float | None = None) -> Sequence[Any]: ...
     # those that are done, at least one; none after so many seconds
     def reply(self, handle: Any) -> bytes: ...  # raises WorkerLost
@@ -175,7 +179,7 @@ class ClusterEngine:
         self._running: dict[Any, _Begun] = {}
         self._twins: dict[Any, Any] = {}  # of two that run one task, each by the other
         self._late: dict[Any, _Late] = {}
-        self._overtaken: list[_Late] = []  # of which one was broken off
+        self._overtaken: list[_Late] = []  # whose other attempt is over, or broken off
         self._paces = Paces()
         self._peaks: dict[str, tuple[int, int]] = {}  # by function: tasks that told their memory, the most
         self._done: deque[Done] = deque()
@@ -184,6 +188,10 @@ class ClusterEngine:
 
     @property
     def workers(self) -> int:
+        return self._slots()
+
+    def _slots(self) -> int:
+        """Tasks at once."""
         found = max(self._cluster.workers(), 1)
         return found if self._wanted is None else min(found, self._wanted)
 
@@ -258,8 +266,9 @@ class ClusterEngine:
         try:
             reply = self._cluster.reply(handle)
         except WorkerLost as lost:
-            self._count(lost.loss, task)
-            losses.add(lost.loss)
+            if lost.loss is not Loss.NOWHERE:
+                self._count(lost.loss, task)
+                losses.add(lost.loss)
             if twin is None:
                 self._waiting.put_back(begun.perform, task)
             return
@@ -283,17 +292,20 @@ class ClusterEngine:
     # --- second attempts ---
 
     def _has_idle(self) -> bool:
-        return bool(self._running) and not self._waiting and len(self._running) < self.workers
+        return bool(self._running) and not self._waiting and len(self._running) < self._slots()
 
     def _double(self) -> None:
         """Those that are late, while workers have nothing else to do."""
         if not (self._cluster.has_nodes and self._has_idle()):
             return
         now = time.monotonic()
-        room = self.workers - len(self._running)
+        room = self._slots() - len(self._running)
         for handle, begun in list(self._running.items()):
-            task, seconds = begun.task, now - begun.at
-            if handle in self._twins or not self._paces.is_late(task.function, begun.size, seconds):
+            begun_at = self._cluster.begun_at(handle, begun.at)
+            if handle in self._twins or begun_at is None:
+                continue
+            task, seconds = begun.task, now - begun_at
+            if not self._paces.is_late(task.function, begun.size, seconds):
                 continue
             if room <= 0:
                 return
@@ -312,15 +324,11 @@ class ClusterEngine:
     def _take_late(self, handle: Any) -> None:
         """It is over: was it the same? One that has failed says nothing: what it read may be gone by now."""
         late = self._late.pop(handle)
-        try:
+        self._overtaken.append(late)
+        with contextlib.suppress(WorkerLost, EngineError):
             found = decode_reply(self._cluster.reply(handle))
-        except (WorkerLost, EngineError):
-            self._overtaken.append(late)
-            return
-        if found.receipt is None:
-            self._overtaken.append(late)
-        else:
-            check_equal(late.task, late.receipt, late.node, found.receipt, found.node)
+            if found.receipt is not None:
+                check_equal(late.task, late.receipt, late.node, found.receipt, found.node)
 
     def _count(self, loss: Loss, task: Task) -> None:
         """One more of them while a worker had the task; so many are too many."""
@@ -340,7 +348,7 @@ class ClusterEngine:
         if self._cluster.is_blame_shared and any(count >= _ALONE_AFTER for count in deaths):
             return 1  # the one that kills its worker is to be found
         # Twice the workers: each finds its next task waiting. A cluster may grow and shrink.
-        return 2 * self.workers if self._wanted is None else self.workers
+        return 2 * self._slots() if self._wanted is None else self._slots()
 
     @contextlib.contextmanager
     def _stopping(self) -> Iterator[None]:
@@ -379,18 +387,34 @@ def _done(task: Task, found: Reply) -> Done:
 
 
 def _check_files(late: _Late) -> None:
-    """On a disk that all share an attempt that was broken off may have been the last to write them."""
+    """On a disk that all share the other attempt may have been the last to write them: equal content, but in
+    other bytes where its node has another library."""
     if late.task.stored is not None:
         return  # in a store they are named by their bytes
-    for entry in late.receipt.files:
-        path = Path(late.task.directory) / entry.path
-        if path.exists() and file_sha256(path) != entry.sha256:
+    directory = Path(late.task.directory)
+    wanted = [(directory / entry.path, entry.sha256) for entry in late.receipt.files]
+    shards = {shard_key(entry) for entry in late.receipt.files if entry.table == "documents"}
+    for path, sha256 in [*wanted, *_followed(late.task, shards)]:
+        if path.exists() and file_sha256(path) != sha256:
             raise CorruptFile(
                 f"a second attempt of {late.task.function} {late.task.key} has written other bytes than the "
                 f"node {late.node}, which was first",
                 where=str(path),
-                next="look at the memory and the disks of the nodes; run the same command with `--verify`",
+                next="install the same packages on the nodes, or look at their memory and disks; run the "
+                "same command with `--verify`",
             )
+
+
+def _followed(task: Task, shards: Set[str]) -> Iterator[tuple[Path, str]]:
+    """What steps have that were done in the same pass, as their manifests tell it of these shards."""
+    for follower in task.followers:
+        artifact = open_artifact(Path(follower.directory))
+        if artifact is None:
+            continue
+        paths = {path for told in artifact.manifest.tasks if told["key"] in shards for path in told["files"]}
+        for entry in artifact.manifest.files:
+            if entry.path in paths:
+                yield artifact.path(entry), entry.sha256
 
 
 # A job that is preempted gives its tasks back, and none of them is to blame; but some queues would go on so.

@@ -17,12 +17,12 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokmill.artifacts.manifest import Json, package_version
 from tokmill.engines.cluster import CLUSTER_KILLER, ClusterEngine, Loss, WorkerLost
 from tokmill.engines.neighbours import require_listener, restored_environment, temp_directory
-from tokmill.engines.orders import carry_out, encode_question, read_reply, tasks_at_work
+from tokmill.engines.orders import carry_out, encode_question, fingerprint_in, read_reply, tasks_at_work
 from tokmill.errors import EngineError
 
 _TEMP = "tokmill-dask"
@@ -42,6 +42,11 @@ def open_dask(address: str | None, workers: int | None, on_restart: Callable[[st
     return ClusterEngine(cluster, None if address is None else workers, on_restart)
 
 
+class _Sent(NamedTuple):
+    key: str  # as the scheduler knows it
+    order: bytes
+
+
 class DaskCluster:
     is_blame_shared = True  # a Dask worker has its next task with it
     has_nodes = True
@@ -53,7 +58,7 @@ class DaskCluster:
         self.name = f"dask {package_version('distributed')}"
         self._is_private = address is None
         self._local: Any = None
-        self._keys: dict[Future[bytes], str] = {}  # of tasks that are not done
+        self._sent: dict[Future[bytes], _Sent] = {}  # tasks that are not done
         self._memory_at, self._memory = 0.0, 0
         self._where = address or "dask"
         with self._undo:
@@ -99,7 +104,7 @@ class DaskCluster:
     def _submit(self, order: bytes, **options: Any) -> Future[bytes]:
         key = f"tokmill-{secrets.token_hex(8)}"
         future: Future[bytes] = self._executor.submit(carry_out, order, key=key, **options)
-        self._keys[future] = key
+        self._sent[future] = _Sent(key, order)
         return future
 
     def submit_elsewhere(self, order: bytes, handle: Future[bytes]) -> Future[bytes] | None:
@@ -109,15 +114,21 @@ class DaskCluster:
             hosts = {address: str(told.get("host", "")) for address, told in self._workers_told().items()}
         except (OSError, TimeoutError):
             return None
-        key = self._keys.get(handle, "")
-        busy = [address for address, keys in processing.items() if any(key in str(one) for one in keys)]
-        if not key or len(busy) != 1:
+        sent = self._sent.get(handle)
+        if sent is None:
+            return None
+        busy = [address for address, keys in processing.items() if any(sent.key in str(one) for one in keys)]
+        if len(busy) != 1:
             return None
         idle = [address for address, keys in processing.items() if not keys and address != busy[0]]
         away = [address for address in idle if hosts.get(address) != hosts.get(busy[0])]
         if not idle:
             return None
-        return self._submit(order, workers=sorted(away or idle), allow_other_workers=False)
+        # others too, or it would wait for ever where all of these go
+        return self._submit(order, workers=sorted(away or idle), allow_other_workers=True)
+
+    def begun_at(self, handle: Future[bytes], submitted_at: float) -> float | None:
+        return submitted_at
 
     def discard(self, handle: Future[bytes]) -> None:
         """Dask cannot stop it: what it makes is looked at when it ends."""
@@ -151,7 +162,7 @@ class DaskCluster:
                 self._replace_nannies()
 
     def reply(self, handle: Future[bytes]) -> bytes:
-        self._keys.pop(handle, None)
+        self._sent.pop(handle, None)
         try:
             return handle.result()
         except self._killed as error:
@@ -160,13 +171,18 @@ class DaskCluster:
             raise self._gone(error) from error
 
     def cancel(self, handles: Sequence[Future[bytes]]) -> None:
+        """Workers end what they are at; those of another run are not waited for."""
+        sent = [self._sent.pop(handle) for handle in handles if handle in self._sent]
         for handle in handles:
             handle.cancel()
         if self._is_private:
             return  # its processes end in a moment
+        own = {fingerprint_in(one.order) for one in sent}
         until = time.monotonic() + _CANCEL_SECONDS
         with contextlib.suppress(OSError, TimeoutError):
-            while any(self._client.run(tasks_at_work).values()) and time.monotonic() < until:
+            while time.monotonic() < until:
+                if not any(own.intersection(at_work) for at_work in self._client.run(tasks_at_work).values()):
+                    return
                 time.sleep(_POLL_SECONDS)
 
     def workers(self) -> int:

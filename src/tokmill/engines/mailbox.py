@@ -6,8 +6,8 @@
     0003-0007 replies         job ──> driver     likewise
 
     Order(number, order) · End()                                             orders
-    Hello(job, node, pid) · Word(…) · Answer(number, reply) · Lost(number)   replies
-    Returned(numbers) · Logged(text) · Beat() · Leaving() · Bye(read)
+    Hello(job, node) · Word(…) · Answer(number, reply) · Lost(number)        replies
+    Returned(numbers) · Logged(text) · Beat() · Leaving() · Bye(why)
 
 A spool is a directory that all nodes share (`disk_spool`) or a prefix of an object store (`store_spool`).
 Either way one process writes each box and one reads it, a mailbox is never used twice, and nothing is listed:
@@ -27,6 +27,8 @@ from tokmill.errors import TokmillError
 from tokmill.storage.traffic import in_context
 
 PREPARE = "prepare.json"
+# Seconds between looks: few after the last news, then more, for a disk that all jobs share.
+NAPS = (0.002, 0.25)
 
 
 class Order(msgspec.Struct, frozen=True, tag=True):
@@ -41,8 +43,7 @@ class End(msgspec.Struct, frozen=True, tag=True):
 class Hello(msgspec.Struct, frozen=True, tag=True):
     job: str
     node: str
-    pid: int
-    token: str = ""  # of this start of the job: a requeued one has another
+    token: str = ""  # of this start of the job: two of them at once do not say the same
 
 
 class Word(msgspec.Struct, frozen=True, tag=True):
@@ -79,16 +80,18 @@ class Returned(msgspec.Struct, frozen=True, tag=True):
 class Beat(msgspec.Struct, frozen=True, tag=True):
     """Nothing new: the job lives, and the disk can be written."""
 
+    traffic: dict[str, Any] = {}
+
 
 class Leaving(msgspec.Struct, frozen=True, tag=True):
     """It takes no more orders."""
 
 
 class Bye(msgspec.Struct, frozen=True, tag=True):
-    """Nothing of this job can write any more. Orders after the first `read` were not seen."""
+    """Nothing of this job can write any more."""
 
-    read: int
     why: str
+    traffic: dict[str, Any] = {}
 
 
 ToJob = Order | End

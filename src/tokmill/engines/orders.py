@@ -89,6 +89,29 @@ def encode_question() -> bytes:
     return msgspec.json.encode(Order(perform="", code=own_code(), task=None))
 
 
+class Named(msgspec.Struct, frozen=True):
+    """Of a task, what it is called."""
+
+    function: str
+    key: str
+    directory: str
+    followers: list[Named] = []
+
+
+class _NamedOrder(msgspec.Struct, frozen=True):
+    task: Named
+
+
+def name_in(order: bytes) -> Named:
+    return msgspec.json.decode(order, type=_NamedOrder).task
+
+
+def fingerprint_in(order: bytes) -> str:
+    task = msgspec.json.decode(order, type=Order).task
+    assert task is not None, "it asks who is there"
+    return task.fingerprint
+
+
 def carry_out(order: bytes) -> bytes:
     """Runs in a worker, whose words travel with the reply."""
     return answer(order, _listen())
@@ -130,11 +153,16 @@ def read_reply(reply: bytes) -> Reply:
     found = decode_reply(reply)
     for name, level, message in found.words:
         logging.getLogger(name).log(level, "%s", message)
+    elsewhere = f"on {found.node}" if found.node not in ("", socket.gethostname()) else ""
     if found.fault is not None:
-        raise found.fault.as_error()
+        error = found.fault.as_error()
+        if elsewhere and found.node not in error.where:
+            error = type(error)(error.what, where=f"{error.where} {elsewhere}".strip(), next=error.next)
+        raise error
     if found.bug is not None:
         line, trace = found.bug
-        raise RuntimeError(f"a task failed in its worker: {line}") from WorkerTraceback(f"\n{trace}")
+        by = f"a task failed in its worker {elsewhere}".rstrip()
+        raise RuntimeError(f"{by}: {line}") from WorkerTraceback(f"\n{trace}")
     return found
 
 

@@ -43,6 +43,7 @@ from tokmill.engines.cluster import WorkerLost
 from tokmill.engines.disk_spool import DiskSpool
 from tokmill.engines.forking import forked_server
 from tokmill.engines.mailbox import (
+    NAPS,
     Answer,
     Beat,
     Bye,
@@ -59,6 +60,7 @@ from tokmill.engines.mailbox import (
     Spool,
     Word,
 )
+from tokmill.engines.orders import name_in
 from tokmill.engines.own_process import spare_collector
 from tokmill.engines.processes import Handle, Load, Prepare, Processes
 from tokmill.engines.store_spool import StoreSpool, Taken
@@ -66,21 +68,10 @@ from tokmill.errors import TokmillError
 from tokmill.storage.location import is_url, parse_url
 from tokmill.storage.traffic import Traffic, counting
 
-# Between looks for an order: short after the last one, then longer, for a disk that all jobs share.
-_NAPS = (0.002, 0.25)
 _BUSY_NAP = 0.5
 _SEND_NAP = 2.0  # after replies could not be written
 # A signal goes to all processes of a job: one that has died of it is not dead by its task.
 _HELD_BACK_SECONDS = 1.0
-
-
-class _TaskName(msgspec.Struct, frozen=True):
-    function: str
-    key: str
-
-
-class _Named(msgspec.Struct, frozen=True):
-    task: _TaskName
 
 
 class Pilot:
@@ -96,7 +87,6 @@ class Pilot:
         self._processes = Processes(processes, _load_prepare(spool))
         self._waiting: deque[Order] = deque()
         self._at_work: dict[Handle, tuple[int, str, float]] = {}  # number, name, since when
-        self._read = 0
         self._why = ""  # it ends
         self._is_leaving = self._has_said_so = False
         now = time.monotonic()
@@ -111,17 +101,17 @@ class Pilot:
         signal.signal(signal.SIGUSR1, self._hear_usr1)
         _log_to(self._outbox)
         job = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
-        hello = Hello(job, os.environ["SLURMD_NODENAME"], os.getpid(), secrets.token_hex(8))
+        hello = Hello(job, os.environ["SLURMD_NODENAME"], secrets.token_hex(8))
         self._mailbox.replies.append([hello])
-        nap = _NAPS[0]
+        nap = NAPS[0]
         while not self._why:
             self._send()
             took = self._take_orders()
             self._begin()
-            nap = _NAPS[0] if took else min(nap * 1.5, _NAPS[1])
+            nap = NAPS[0] if took else min(nap * 1.5, NAPS[1])
             self._processes.hear(nap if len(self._at_work) < self._most else _BUSY_NAP)
             if self._hand_in():
-                nap = _NAPS[0]
+                nap = NAPS[0]
             self._look_around()
         self._leave()
 
@@ -138,7 +128,6 @@ class Pilot:
             if isinstance(message, End):
                 self._why = "told to end"
             else:
-                self._read += 1
                 self._waiting.append(message)
         return bool(messages)
 
@@ -146,7 +135,7 @@ class Pilot:
         while self._waiting and not self._is_leaving and not self._why and len(self._at_work) < self._most:
             order = self._waiting.popleft()
             body = bytes(order.order)
-            task = msgspec.json.decode(body, type=_Named).task
+            task = name_in(body)
             name = f"{task.function} {task.key}"
             _tell(f"begin {name}")
             self._at_work[self._processes.submit(body)] = order.number, name, time.monotonic()
@@ -176,7 +165,7 @@ class Pilot:
     def _look_around(self) -> None:
         now = time.monotonic()
         if now - self._sent_at > self._spool.beat_seconds and not (self._outbox or self._unsent):
-            self._outbox.append(Beat())
+            self._outbox.append(Beat(self._untold()))
         if now - self._look_at > self._spool.beat_seconds:
             self._look_at = now
             self._look_for_driver()
@@ -214,7 +203,7 @@ class Pilot:
         if numbers:
             self._outbox.append(Returned(numbers))
         self._processes.close()
-        self._outbox.append(Bye(self._read, self._why))
+        self._outbox.append(Bye(self._why, self._untold()))
         self._send_at = 0.0
         self._send()
 
@@ -314,7 +303,7 @@ def main(arguments: list[str]) -> int:
             mailbox = spool.mailbox(int(batch), int(os.environ["SLURM_ARRAY_TASK_ID"]))
             if mailbox.replies.read():
                 _tell("this job was requeued: its orders are with others")
-                mailbox.replies.append([Bye(1 << 62, "requeued")])
+                mailbox.replies.append([Bye("requeued")])
             else:
                 Pilot(spool, mailbox, int(processes), float(idle_seconds), traffic).work()
         except (Gone, Taken):

@@ -16,8 +16,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import selectors
+import signal
 import socket
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -25,7 +28,15 @@ import msgspec
 
 from tokmill.artifacts.manifest import Json
 from tokmill.engines.cluster import Loss, WorkerLost
-from tokmill.engines.forking import Server, Started, can_fork, start_python, start_server, take_server
+from tokmill.engines.forking import (
+    GRACE_SECONDS,
+    Server,
+    Started,
+    can_fork,
+    start_python,
+    start_server,
+    take_server,
+)
 from tokmill.engines.worker import LENGTH, PID, REPLY, WORD
 
 _HEAD = 1 + LENGTH.size
@@ -56,12 +67,27 @@ class _Worker:
     def send(self, order: bytes) -> None:
         self.channel.sendall(LENGTH.pack(len(order)) + order)
 
-    def hear(self) -> None:
-        """What can be read now; the end of the socket is the end of the worker."""
+    def kill(self, how: signal.Signals) -> None:
+        """As soon as it is known which process it is. A message would be read by a thread of it, which does
+        not have its turn while another one holds Python's lock."""
+        while self.pid is None and not self.is_gone:
+            self.hear()
+        self.hear(0)  # a process that has ended may have left its number to another one
+        if self.pid is not None and not self.is_gone:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, how)
+
+    def hear(self, seconds: float | None = None) -> None:
+        """What can be read by then; the end of the socket is the end of the worker."""
+        self.channel.settimeout(seconds)
         try:
             piece = self.channel.recv(1 << 20)
+        except (BlockingIOError, TimeoutError):
+            return
         except OSError:
             piece = b""
+        finally:
+            self.channel.settimeout(None)
         self.is_gone = not piece
         self._heard += piece
         while len(self._heard) >= _HEAD:
@@ -118,6 +144,9 @@ class Processes:
 
     def submit_elsewhere(self, order: bytes, handle: Handle) -> None:
         return None
+
+    def begun_at(self, handle: Handle, submitted_at: float) -> float | None:
+        return submitted_at
 
     def submit(self, order: bytes, needed_bytes: int = 0) -> Handle:
         while True:
@@ -232,9 +261,13 @@ class Processes:
         ending = [worker for worker in workers if not worker.is_gone]
         for worker in ending:
             worker.task = None
-            with contextlib.suppress(OSError):
-                worker.send(b"")
+            worker.kill(signal.SIGTERM)
+        until = time.monotonic() + GRACE_SECONDS
         for worker in ending:
+            while not worker.is_gone and (left := until - time.monotonic()) > 0:
+                worker.hear(left)
+        for worker in ending:
+            worker.kill(signal.SIGKILL)
             while not worker.is_gone:
                 worker.hear()
             self._forget(worker)

@@ -119,6 +119,9 @@ class RayCluster:
         with contextlib.suppress(Exception):  # the cluster may be gone
             self._ray.experimental.internal_kv._internal_kv_del(self._run, del_by_prefix=True, namespace=_KV)
 
+    def begun_at(self, handle: Any, submitted_at: float) -> float | None:
+        return submitted_at
+
     def discard(self, handle: Any) -> None:
         with contextlib.suppress(self._ray.exceptions.RayError, ConnectionError, RuntimeError):
             self._ray.cancel(handle, force=True)

@@ -22,8 +22,8 @@ import logging
 import signal
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -33,7 +33,9 @@ import msgspec
 from tokmill.artifacts.manifest import Json
 from tokmill.engines.cluster import MAX_PREEMPTIONS, ClusterEngine, Loss, WorkerLost
 from tokmill.engines.mailbox import (
+    NAPS,
     Answer,
+    Beat,
     Box,
     Bye,
     Found,
@@ -49,6 +51,7 @@ from tokmill.engines.mailbox import (
     ToJob,
     Word,
 )
+from tokmill.engines.orders import Named, name_in
 from tokmill.engines.processes import Prepare
 from tokmill.engines.slurm_fleet import Fleet, FleetJob
 from tokmill.engines.slurm_options import Pool, Pools
@@ -58,8 +61,6 @@ from tokmill.storage.location import ObjectUrl
 from tokmill.storage.traffic import Traffic
 
 DEFAULT_WORKERS = 64
-# Between looks for replies: short after the last one, then longer, for a disk that all jobs share.
-_NAPS = (0.002, 0.25)
 _STATE_SECONDS = 2.0
 # A task is begun where what the longest took fits in what is left of the job, and a little more.
 _TIME_FACTOR = 1.2
@@ -85,16 +86,18 @@ def open_slurm(
     """`workers`: the most processes at once. `directory`: of the run, on a disk that every node has, unless
     there is a `url` for what driver and jobs say to each other."""
     most = workers or DEFAULT_WORKERS
-    return ClusterEngine(SlurmCluster(directory, most, pools, worker_bytes, say, prepare, url), most, say)
+    return SlurmEngine(SlurmCluster(directory, most, pools, worker_bytes, say, prepare, url), most, say)
 
 
-class _TaskName(msgspec.Struct, frozen=True):
-    function: str
-    key: str
+class SlurmEngine(ClusterEngine):
+    def __init__(self, cluster: SlurmCluster, most: int, say: Callable[[str], None]) -> None:
+        super().__init__(cluster, most, say)
+        self._jobs = cluster
 
-
-class _Named(msgspec.Struct, frozen=True):
-    task: _TaskName
+    @property
+    def workers(self) -> int:
+        """Processes that there were at once: Slurm may never have given as many as were asked for."""
+        return max(self._jobs.most_processes, 1)
 
 
 class _Failed(msgspec.Struct, frozen=True):
@@ -109,7 +112,7 @@ class _Given:
         self.order, self.function, self.pool = order, function, pool
         self.name = f"{function} {key}"
         self.job: FleetJob | None = None  # that has it
-        self.avoided = ""  # the node of another attempt
+        self.other: int | None = None  # attempt of the same task
         self.returned = 0  # times, by jobs that were told to end by others
         self.is_discarded = False
         self.begun_at = 0.0
@@ -135,12 +138,16 @@ class SlurmCluster:
         url: ObjectUrl | None = None,
     ) -> None:
         self._most, self._pools, self._say = most, pools, say
+        self._directory = directory.absolute()
         self._traffic = Traffic()  # of jobs with the store, beside their tasks
         self._given: dict[int, _Given] = {}
         self._of_job: dict[FleetJob, set[int]] = {}  # what each is at
         self._handed_in: dict[FleetJob, int] = {}
         self._waiting: dict[Pool, deque[int]] = {pool: deque() for pool in pools.all()}
-        self._longest: dict[str, float] = {}  # seconds of a task, by its function
+        self._longest: dict[str, float] = {}  # seconds of a task that is done, by its function
+        self._cut_off: set[bytes] = set()  # orders of tasks that a limit has ended
+        self._alone: set[tuple[Pool, str]] = set()  # nodes beside which there is none
+        self.most_processes = 0  # of jobs that have said hello, at once
         self._count = self._done = 0
         self._state_at = self._pending_at = 0.0
         self._garbled: set[FleetJob] = set()
@@ -160,30 +167,45 @@ class SlurmCluster:
 
     def submit_elsewhere(self, order: bytes, handle: int) -> int | None:
         """It waits for a job on another node."""
-        job = self._given[handle].job
-        return self._submit(order, job.node) if job is not None and job.node else None
+        given = self._given[handle]
+        if given.job is None or (given.pool, given.job.node) in self._alone:
+            return None
+        given.other = number = self._submit(order)
+        self._given[number].other = handle
+        return number
+
+    def begun_at(self, handle: int, submitted_at: float) -> float | None:
+        given = self._given[handle]
+        return given.begun_at if given.job is not None else None
 
     def discard(self, handle: int) -> None:
         """Its job is told to end, and what else it has comes back."""
         given = self._given[handle]
         given.is_discarded = True
         if handle in self._waiting[given.pool]:
-            self._waiting[given.pool].remove(handle)
-            given.lost = WorkerLost(Loss.NODE)
+            self._drop(handle)
         elif given.job is not None:
             self._fleet.break_off([given.job])
 
-    def _submit(self, order: bytes, avoided: str = "") -> int:
-        task = msgspec.json.decode(order, type=_Named).task
+    def _submit(self, order: bytes) -> int:
+        task = name_in(order)
         self._count += 1
-        given = _Given(order, task.function, task.key, self._pools.of(task.function))
-        given.avoided = avoided
+        given = _Given(order, task.function, task.key, self._pools.of(*self._stages_of(task)))
         self._given[self._count] = given
         self._waiting[given.pool].append(self._count)
         return self._count
 
+    def _stages_of(self, task: Named) -> Iterator[str]:
+        """Its function, its step and the stage of the function (posts of ingest/web, index.listing of dedup);
+        then those of what follows."""
+        for one in (task, *task.followers):
+            yield one.function
+            if Path(one.directory).is_relative_to(self._directory):
+                yield from Path(one.directory).relative_to(self._directory).parts[:1]
+            yield one.function.partition(".")[0]
+
     def wait(self, handles: Sequence[int], seconds: float | None = None) -> Sequence[int]:
-        nap = _NAPS[0]
+        nap = NAPS[0]
         until = None if seconds is None else time.monotonic() + seconds
         while True:
             has_news = self._read_replies()
@@ -195,7 +217,7 @@ class SlurmCluster:
             over = [handle for handle in handles if self._given[handle].is_over()]
             if over or (until is not None and time.monotonic() >= until):
                 return over
-            nap = _NAPS[0] if has_news else min(nap * 1.5, _NAPS[1])
+            nap = NAPS[0] if has_news else min(nap * 1.5, NAPS[1])
             time.sleep(nap)
 
     def reply(self, handle: int) -> bytes:
@@ -263,6 +285,8 @@ class SlurmCluster:
                 job.hear_hello(message.job, message.node)
                 self._fleet.welcome(job)
                 self._of_job[job], self._handed_in[job] = set(), 0
+                processes = sum(other.pool.cpus for other in self._of_job)
+                self.most_processes = max(self.most_processes, processes)
             case Word():
                 extra = {} if message.counted is None else {"counted": tuple(message.counted)}
                 logging.getLogger(message.logger).log(message.level, "%s", message.message, extra=extra)
@@ -273,6 +297,10 @@ class SlurmCluster:
                 given = self._take_from(job, message.number)
                 if given is not None:
                     given.reply = bytes(message.reply)
+                    self._drop_waiting(given.other)
+                    if not given.is_discarded:
+                        took = time.monotonic() - given.begun_at
+                        self._longest[given.function] = max(self._longest.get(given.function, 0.0), took)
                     self._handed_in[job] += 1
                     self._done += 1
                     self._tell_of_failure(job, given)
@@ -292,7 +320,10 @@ class SlurmCluster:
                         self._put_back(job, number)
             case Leaving():
                 job.is_leaving = True
+            case Beat():
+                self._traffic.merge(message.traffic)
             case Bye():
+                self._traffic.merge(message.traffic)
                 self._fleet.forget(job)
                 self._forget(job)
 
@@ -302,8 +333,6 @@ class SlurmCluster:
         given = self._given.get(number)
         if given is not None:
             given.job = None
-            took = time.monotonic() - given.begun_at
-            self._longest[given.function] = max(self._longest.get(given.function, 0.0), took)
         return given
 
     def _tell_of_failure(self, job: FleetJob, given: _Given) -> None:
@@ -320,17 +349,29 @@ class SlurmCluster:
             self._fleet.has_trouble = True
             self._say(f"{given.name} was lost with {job}; its log: {self._fleet.log_of(job)}")
             given.lost = WorkerLost(loss)
+            if loss is Loss.TIME:
+                self._cut_off.add(given.order)
 
     def _put_back(self, job: FleetJob, number: int) -> None:
-        self._of_job.get(job, set()).discard(number)
-        given = self._given.get(number)
+        given = self._take_from(job, number)
         if given is None:
             return
-        given.job = None
-        if given.is_discarded:
-            given.lost = WorkerLost(Loss.NODE)
+        self._drop_waiting(given.other)
+        if given.is_discarded or self._avoided(number):  # the other attempt is at work
+            given.lost = WorkerLost(Loss.NOWHERE)
         else:
             self._waiting[given.pool].appendleft(number)
+
+    def _drop(self, number: int) -> None:
+        """One that waits, and that another attempt does without."""
+        given = self._given[number]
+        self._waiting[given.pool].remove(number)
+        given.lost = WorkerLost(Loss.NOWHERE)
+
+    def _drop_waiting(self, number: int | None) -> None:
+        given = self._given.get(number) if number is not None else None
+        if number is not None and given is not None and number in self._waiting[given.pool]:
+            self._drop(number)
 
     def _bury(self, job: FleetJob, state: str) -> None:
         if job not in self._garbled:
@@ -365,7 +406,7 @@ class SlurmCluster:
             waiting, free = self._waiting[job.pool], self._free(job)
             if not waiting or not free:
                 continue
-            may = [number for number in waiting if self._given[number].avoided != job.node]
+            may = [number for number in waiting if self._avoided(number) != job.node]
             numbers = [number for number in may if self._has_time(job, number, now)][:free]
             if not numbers:
                 if may and not self._of_job[job]:
@@ -381,26 +422,41 @@ class SlurmCluster:
         self._fleet.spool.send(letters)
 
     def _has_time(self, job: FleetJob, number: int, now: float) -> bool:
-        """One that has done nothing yet has all the time there is."""
+        """One that has done nothing yet has all the time there is. It is for those that a limit has ended."""
+        given = self._given[number]
+        if given.order in self._cut_off:
+            return not self._handed_in[job] and not self._of_job[job]
         if job.ends_at is None or not self._handed_in[job]:
             return True
-        return job.ends_at - now > _TIME_FACTOR * self._longest.get(self._given[number].function, 0.0)
+        return job.ends_at - now > _TIME_FACTOR * self._longest.get(given.function, 0.0)
+
+    def _avoided(self, number: int) -> str:
+        """The node that another attempt is at work on."""
+        other = self._given.get(self._given[number].other or 0)
+        return other.job.node if other is not None and other.job is not None else ""
 
     def _ask_for_jobs(self) -> None:
         for pool, waiting in self._waiting.items():
+            away = Counter(node for number in waiting if (node := self._avoided(number)))
+            jobs = [job for job in self._fleet.jobs if job.pool == pool and not job.is_leaving]
+            self._fleet.break_off([job for job in jobs if _is_in_vain(job, away)])
             if not waiting:
                 continue
-            own = [job for job in self._fleet.jobs if job.pool == pool and not job.is_leaving]
+            own = [job for job in jobs if not job.is_leaving]
             free = {job: self._free(job) if job in self._of_job else pool.cpus for job in own}
-            avoided = {self._given[number].avoided for number in waiting} - {""}
-            away = sum(self._given[number].avoided != "" for number in waiting)
-            elsewhere = sum(left for job, left in free.items() if job.node not in avoided)
-            lacking = max(len(waiting) - sum(free.values()), away - elsewhere)
+            lacking, avoided = len(waiting) - away.total() - sum(free.values()), ""
+            for node, count in sorted(away.items()):
+                if lacking <= 0:
+                    elsewhere = sum(left for job, left in free.items() if _is_elsewhere(job, node))
+                    lacking, avoided = max(len(waiting) - sum(free.values()), count - elsewhere), node
             used = sum(job.pool.cpus for job in self._fleet.jobs if not job.is_leaving)
             room = max((self._most - used) // pool.cpus, 0 if self._fleet.jobs else 1)
             wanted = min(-(-lacking // pool.cpus), room)
             if wanted > 0:
-                self._fleet.submit(pool, wanted, avoided)
+                if not self._fleet.submit(pool, wanted, avoided):
+                    self._alone.add((pool, avoided))
+                    for number in [one for one in waiting if self._avoided(one) == avoided]:
+                        self._drop(number)
             elif lacking > 0 and not own:  # others have all the room: those that have nothing to do leave
                 idle = [job for job in self._fleet.jobs if not self._of_job.get(job)]
                 self._fleet.tell_to_end([job for job in idle if not self._waiting[job.pool]])
@@ -429,6 +485,15 @@ class SlurmCluster:
             done=self._done,
             at_work=at_work,
         )
+
+
+def _is_elsewhere(job: FleetJob, node: str) -> bool:
+    return job.node not in ("", node) or job.batch.avoided == node
+
+
+def _is_in_vain(job: FleetJob, away: Container[str]) -> bool:
+    """Asked for by an attempt that waits no more: the nodes that are left may never be free."""
+    return bool(job.batch.avoided and job.number) and job.is_pending() and job.batch.avoided not in away
 
 
 @contextlib.contextmanager

@@ -11,12 +11,13 @@ cancelled, and then Slurm says so.
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -51,6 +52,7 @@ _MAX_TRIES = 5  # arrays of which no job has begun
 _BAD_NODE = 2  # jobs that have not begun there, while others have elsewhere
 _LOG_BYTES = 2000
 _PENDING = "PENDING"
+_OVER = ".over"  # of a spool that could not be removed
 # Ends that say nothing of what a job would have done.
 _INNOCENT = frozenset({"CANCELLED", "NODE_FAIL", "PREEMPTED", "REVOKED", slurm_jobs.FORGOTTEN})
 
@@ -58,8 +60,9 @@ _INNOCENT = frozenset({"CANCELLED", "NODE_FAIL", "PREEMPTED", "REVOKED", slurm_j
 class Batch:
     """A job array."""
 
-    def __init__(self, name: str, pool: Pool) -> None:
+    def __init__(self, name: str, pool: Pool, avoided: str) -> None:
         self.name, self.pool = name, pool
+        self.avoided = avoided  # a node on which none of it begins
         self.submitted_at = time.monotonic()
         self.has_begun = False
         self.jobs: list[FleetJob] = []
@@ -121,7 +124,7 @@ class Fleet:
         self._answered_at = time.monotonic()
         self._told_pending = "", self._answered_at
         with contextlib.ExitStack() as undo:
-            self._end_former()
+            _end_jobs(self._prefix, say)
             make_directory(self._logs)
             self._remove_old()
             self.spool = self._open_spool(token, url)
@@ -270,27 +273,31 @@ class Fleet:
 
     # --- more jobs ---
 
-    def submit(self, pool: Pool, wanted: int, avoided: Collection[str] = ()) -> None:
-        """So many, or as many as Slurm takes at once, not on nodes to be `avoided`; none if some were asked
-        for just now."""
+    def submit(self, pool: Pool, wanted: int, avoided: str = "") -> bool:
+        """So many, or as many as Slurm takes at once, not on the node to be `avoided`; none if some were
+        asked for just now. False: there is no node but that one."""
         if time.monotonic() < self._submit_at:
-            return
+            return True
         self._submit_at = time.monotonic() + _SUBMIT_SECONDS
         size = min(wanted, pool.array or self._array, self._array)
         while size:
-            batch = self._make_batch(pool, size)
+            batch = self._make_batch(pool, size, avoided)
             try:
-                slurm_jobs.submit(self._script(pool), self._arguments(batch, avoided))
+                slurm_jobs.submit(self._script(pool), self._arguments(batch))
             except Unreachable as error:
                 # The controller may have it all the same: its jobs are known by their names.
                 self._be_patient(str(error))
             except Refused as error:
                 self.jobs = [job for job in self.jobs if job.batch is not batch]
+                if avoided and not error.is_too_many:
+                    self._say(f"there is no second attempt on another node than {avoided} ({error})")
+                    return False
                 size = self._fewer(pool, size, error)
                 continue
             batch.submitted_at = time.monotonic()
             self._look_seconds, self._look_at = _LOOKS[0], batch.submitted_at
             break
+        return True
 
     def _fewer(self, pool: Pool, size: int, error: Refused) -> int:
         if error.is_too_many and size > 1:
@@ -310,8 +317,8 @@ class Fleet:
             "memory and time",
         ) from None
 
-    def _make_batch(self, pool: Pool, size: int) -> Batch:
-        batch = Batch(f"{self._run}{self._batches}", pool)
+    def _make_batch(self, pool: Pool, size: int, avoided: str) -> Batch:
+        batch = Batch(f"{self._run}{self._batches}", pool, avoided)
         for index in range(size):
             batch.jobs.append(FleetJob(batch, index, self.spool.make(self._batches, index)))
         self._batches += 1
@@ -324,14 +331,10 @@ class Fleet:
         variables = " ".join(f"{name}={value}" for name, value in ONE_THREAD.items())
         return f"#!/bin/bash\n{pool.setup}\nexport {variables}\nexec {shlex.join(command)}\n"
 
-    def _arguments(self, batch: Batch, avoided: Collection[str] = ()) -> list[str]:
-        own = batch.pool.arguments(self._worker_bytes)
-        bad = (
-            {node for node, times in self._stillborn.items() if times >= _BAD_NODE} - self._good_nodes - {""}
-        )
-        excluded = {*(bad if self._good_nodes else ()), *avoided}
-        if excluded and not any(argument.startswith("--exclude") for argument in own):
-            own.append(f"--exclude={','.join(sorted(excluded))}")
+    def _arguments(self, batch: Batch) -> list[str]:
+        bad = {node for node, times in self._stillborn.items() if times >= _BAD_NODE} - self._good_nodes
+        excluded = {*(bad if self._good_nodes else ()), batch.avoided} - {""}
+        own = batch.pool.arguments(self._worker_bytes, excluded)
         if self.spool.carries_logs:
             where = ["--chdir=/", f"--output={_node_log(batch.name)}"]
         else:
@@ -403,34 +406,64 @@ class Fleet:
             slurm_jobs.cancel(numbers=numbers)
             slurm_jobs.cancel(names=sorted({job.batch.name for job in jobs if not job.number}))
 
-    def _end_former(self) -> None:
-        """Jobs of a driver that was killed: they would end by themselves, but nothing is to be written by
-        them from now on."""
-        told, until = 0, time.monotonic() + _OPENING_SECONDS
-        while True:
-            try:
-                found = slurm_jobs.find_jobs(self._prefix).jobs
-                names = sorted({name for (name, _), job in found.items() if job.state not in OVER})
-                if not names:
-                    return
-                if not told:
-                    told, until = len(names), time.monotonic() + _GONE_SECONDS
-                    self._say("ending the jobs of an earlier run in this directory")
-                slurm_jobs.cancel(names=names)
-                why = "jobs of an earlier run in this directory do not end"
-            except (Unreachable, Refused) as error:
-                why = f"Slurm's controller does not answer ({error})"
-            if time.monotonic() > until:
-                raise EngineError(
-                    why, where="--engine slurm", next="see what `squeue --me` says on this machine"
-                )
-            time.sleep(_GLANCE_SECONDS * 10)
-
     def _remove_old(self) -> None:
         """Mailboxes of former runs, whose jobs are gone."""
         for path in sorted(self.home.iterdir()):
             if path.is_dir() and path != self._logs:
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def end_former(directory: Path, say: Callable[[str], None]) -> None:
+    """Jobs of a driver that was killed in this directory, whichever engine goes on there: they would end by
+    themselves, but nothing is to be written by them from now on. Where Slurm cannot be asked for them, they
+    are waited for: without a pulse none is at work for longer."""
+    home = directory.absolute() / DIRECTORY
+    spools = [path for path in sorted(home.iterdir()) if path.is_dir() and path.suffix != _OVER]
+    spools = [path for path in spools if path.name != LOGS]
+    if not spools:
+        return
+    prefix = slurm_jobs.prefix_of(directory.absolute())
+    # of another user Slurm neither shows nor ends them
+    if all(spool.stat().st_uid == os.getuid() for spool in spools) and _answers(prefix):
+        _end_jobs(prefix, say)
+    else:
+        seconds = DiskSpool.beat_seconds + DiskSpool.orphan_seconds + _BYE_SECONDS
+        say(f"waiting {seconds:.0f} s: jobs of an earlier run in this directory may be at work until then")
+        time.sleep(seconds)
+    (home / NOW).unlink(missing_ok=True)
+    for spool in spools:
+        with contextlib.suppress(OSError):  # that of another user may stay
+            spool = spool.rename(spool.with_suffix(_OVER))
+        shutil.rmtree(spool, ignore_errors=True)
+
+
+def _answers(prefix: str) -> bool:
+    try:
+        slurm_jobs.find_jobs(prefix)
+    except (Unreachable, Refused, OSError):
+        return False
+    return True
+
+
+def _end_jobs(prefix: str, say: Callable[[str], None]) -> None:
+    """Those whose names begin like this. It is over when Slurm says so of each."""
+    told, until = 0, time.monotonic() + _OPENING_SECONDS
+    while True:
+        try:
+            found = slurm_jobs.find_jobs(prefix).jobs
+            names = sorted({name for (name, _), job in found.items() if job.state not in OVER})
+            if not names:
+                return
+            if not told:
+                told, until = len(names), time.monotonic() + _GONE_SECONDS
+                say("ending the jobs of an earlier run in this directory")
+            slurm_jobs.cancel(names=names)
+            why = "jobs of an earlier run in this directory do not end"
+        except (Unreachable, Refused) as error:
+            why = f"Slurm's controller does not answer ({error})"
+        if time.monotonic() > until:
+            raise EngineError(why, where="--engine slurm", next="see what `squeue --me` says on this machine")
+        time.sleep(_GLANCE_SECONDS * 10)
 
 
 def _node_log(batch: str) -> str:

@@ -3,6 +3,9 @@
     key = value              for all jobs
     stage.key = value        for jobs that do tasks of that stage alone: they have a pool of their own
 
+Documents are cleaned in the pass that reads them: such a task is of ingest, or of clean where that alone has
+a pool.
+
 Defaults work where the site has some: partition, account and time are then its own. A job has one process
 (`cpus`), and the memory that a shard needs.
 """
@@ -11,8 +14,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from tokmill.errors import RecipeError
@@ -54,15 +58,32 @@ class Pool:
     python: str = ""
     extra: str = ""
 
-    def arguments(self, worker_bytes: int) -> list[str]:
-        """For sbatch. `worker_bytes`: what one process may take."""
+    def arguments(self, worker_bytes: int, excluded: Collection[str] = ()) -> list[str]:
+        """For sbatch. `worker_bytes`: what one process may take. `excluded`: nodes, besides the user's."""
         found = [f"--{key}={value}" for key, value in self.passed]
         found.append(f"--cpus-per-task={self.cpus}")
         if self.mem is None:
             found.append(f"--mem={-(-(self.cpus * worker_bytes + PILOT_BYTES) // _MIB)}M")
         elif self.mem != "none":
             found.append(f"--mem={self.mem}")
-        return found + shlex.split(self.extra)
+        found += shlex.split(self.extra)
+        return _excluding(found, excluded) if excluded else found
+
+
+def _excluding(arguments: Sequence[str], excluded: Collection[str]) -> list[str]:
+    """These nodes too: of several --exclude sbatch takes the last one."""
+    found: list[str] = []
+    own, left = "", iter(arguments)
+    for argument in left:
+        if argument in ("-x", "--exclude"):
+            own = next(left, "")
+        elif argument.startswith(("-x", "--exclude=")):
+            own = argument.removeprefix("-x").removeprefix("--exclude=")
+        else:
+            found.append(argument)
+    if "/" in own:  # a file with their names, for sbatch
+        own = ",".join(Path(own).read_text(encoding="utf-8").replace(",", " ").split())
+    return [*found, f"--exclude={','.join([*([own] if own else []), *sorted(excluded)])}"]
 
 
 class Pools:
@@ -72,9 +93,9 @@ class Pools:
         self.common = common
         self.stages = stages
 
-    def of(self, function: str) -> Pool:
-        """Of a task's function: dedup.verify is of the stage dedup."""
-        return self.stages.get(function, self.stages.get(function.partition(".")[0], self.common))
+    def of(self, *names: str) -> Pool:
+        """Of the first of these that has one of its own."""
+        return next((self.stages[name] for name in names if name in self.stages), self.common)
 
     def all(self) -> list[Pool]:
         return [self.common, *self.stages.values()]

@@ -1,7 +1,7 @@
 """A worker: a process that has one task at a time, from a driver at the other end of a socket.
 
     driver ──  n:8 bytes · order        ──> reader (a thread) ─ queue ─> answer, in the main thread
-           ──  0                        ──> stop: what is going on is broken off, and tidied up
+           ──  SIGTERM                  ──> what is going on is broken off, and tidied up
            <── p · n:8 · pid               at once
            <── w · n:8 · [logger, level, message, counted]       as it is logged
            <── r · n:8 · reply                                   when the task is done
@@ -21,20 +21,17 @@ import signal
 import socket
 import struct
 import threading
-import time
 from types import FrameType
 from typing import Any, NoReturn
 
 import msgspec
 
 from tokmill.artifacts.progress import LOGGER
-from tokmill.engines.forking import GRACE_SECONDS
 from tokmill.engines.orders import answer
 from tokmill.engines.own_process import spare_collector
 
 LENGTH = struct.Struct("<Q")
 PID, WORD, REPLY = b"p", b"w", b"r"
-_STOP = LENGTH.pack(0)
 
 
 def work_at(descriptor: int) -> NoReturn:
@@ -48,14 +45,14 @@ def work(channel: socket.socket) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _break_off)
     sending = threading.Lock()
-    _send(channel, sending, PID, str(os.getpid()).encode())
     _log_to(channel, sending)
     orders: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(channel, orders), daemon=True).start()
     status = 0
     try:
-        while order := orders.get():
-            reply = answer(order, [])
+        _send(channel, sending, PID, str(os.getpid()).encode())
+        while True:
+            reply = answer(orders.get(), [])
             if (
                 _broken_off
             ):  # a library may have made an error of its own of it, which says nothing of the task
@@ -84,11 +81,6 @@ def _break_off(number: int, frame: FrameType | None) -> None:
 
 def _read(channel: socket.socket, orders: queue.SimpleQueue[bytes]) -> None:
     while length := receive(channel, LENGTH.size):
-        if length == _STOP:
-            orders.put(b"")
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(GRACE_SECONDS)
-            break
         orders.put(receive(channel, LENGTH.unpack(length)[0]))
     os._exit(1)
 

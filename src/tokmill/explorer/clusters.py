@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import Artifact
 from tokmill.audit.clusters import LargeCluster, Member, compare_members, read_clusters
 from tokmill.errors import InputError
 from tokmill.explorer.passages import find_changes, sendable

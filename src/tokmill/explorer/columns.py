@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tokmill.artifacts.step import domain_of
+from tokmill.artifacts.upstream import domain_of
 from tokmill.audit.opened import ShardTables
 from tokmill.audit.places import RunPlaces
 from tokmill.errors import InputError

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import msgspec
 
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json, fingerprint_of, package_version
-from tokmill.artifacts.step import Artifact
 from tokmill.audit.places import splits_of, text_index_path
 from tokmill.explorer.shared_passages import has_passages
 from tokmill.explorer.site import Site

@@ -13,7 +13,7 @@ import json
 from typing import Any
 
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import is_chat
+from tokmill.artifacts.upstream import is_chat
 from tokmill.audit.places import Place
 from tokmill.audit.trace import load_clean_text, load_document, origin_of
 from tokmill.audit.why import History, whole_history

@@ -15,8 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from tokmill.artifacts.directory import open_artifact
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import open_artifact
 from tokmill.audit.places import Place, RunPlaces, open_places
 from tokmill.errors import InputError
 from tokmill.explorer.columns import Columns

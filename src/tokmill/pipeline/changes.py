@@ -14,8 +14,9 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from tokmill.artifacts.directory import open_artifact
 from tokmill.artifacts.manifest import Change, Json, compared
-from tokmill.artifacts.step import Step, open_artifact
+from tokmill.artifacts.step import Step
 from tokmill.errors import TokmillError
 
 _FOLLOWS = "its text follows the mixture by `tokenizer.train.weights: mixture`"

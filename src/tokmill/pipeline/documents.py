@@ -19,10 +19,11 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import structs
 
+from tokmill.artifacts.directory import open_artifact
 from tokmill.artifacts.manifest import Json, config_of
 from tokmill.artifacts.plugins import Plugin, find_plugin
 from tokmill.artifacts.snapshot import wrong_shard
-from tokmill.artifacts.step import Step, open_artifact
+from tokmill.artifacts.step import Step
 from tokmill.artifacts.stored import RunFiles
 from tokmill.artifacts.tombstones import FORGOTTEN_FILE, digest_of_source, load_forgotten
 from tokmill.clean.edits import NormalizeOptions

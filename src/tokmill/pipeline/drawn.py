@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json, add_counts
-from tokmill.artifacts.step import Artifact
 from tokmill.pipeline.miniature import Miniature
 from tokmill.recipe import Recipe
 from tokmill.schema import string_column

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tokmill.artifacts.directory import open_artifact
 from tokmill.artifacts.history import load_continues
-from tokmill.artifacts.step import open_artifact
 from tokmill.clean.license_policy import make_policy
 from tokmill.clean.rules import compile_filters
 from tokmill.clean.url_policy import check_domain

@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import fingerprint_of
 from tokmill.artifacts.progress import MARK, Progress, Silence, without_warnings
-from tokmill.artifacts.step import Artifact, Step
+from tokmill.artifacts.step import Step
 from tokmill.duplicates.near import choose_bands
 from tokmill.engines.local import PAYING_BYTES, Resources, compile_kernels
 from tokmill.errors import InputError

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
+from tokmill.artifacts.directory import Artifact, has_all_files, open_artifact
 from tokmill.artifacts.manifest import Manifest, fingerprint_of
 from tokmill.artifacts.runs import open_documents
-from tokmill.artifacts.step import Artifact, has_all_files, open_artifact
 from tokmill.duplicates.shingling import HASH_NORMALIZATION
 from tokmill.duplicates.sketches import SKETCH_NORMALIZATION, SketchOptions, sketch_options
 from tokmill.errors import CorruptFile, InputError

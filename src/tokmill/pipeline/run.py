@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -24,9 +25,10 @@ from msgspec import structs
 
 from tokmill.artifacts.cache import cache_of, prepare_cache
 from tokmill.artifacts.cells import cell, table
+from tokmill.artifacts.directory import Artifact, remove_leftovers
 from tokmill.artifacts.manifest import MANIFEST, Json, fingerprint_of
 from tokmill.artifacts.progress import Progress, Silence, open_journal, warnings_to
-from tokmill.artifacts.step import Artifact, Step, remove_leftovers
+from tokmill.artifacts.step import Step
 from tokmill.engines.forking import load_ahead
 from tokmill.engines.local import EngineName, Resources, check_resources, parse_bytes
 from tokmill.engines.neighbours import restored_environment
@@ -51,7 +53,7 @@ from tokmill.pipeline.run_manifest import review_plan, write_run_manifest
 from tokmill.pipeline.session import Session
 from tokmill.publish.node import CACHE_VARIABLE
 from tokmill.publish.target import RUN, Published, default_work, open_target
-from tokmill.recipe import Recipe
+from tokmill.recipe import Recipe, Source
 from tokmill.recipe.file import Settings, Written, read_recipe
 from tokmill.recipe.setting import dotted
 from tokmill.sources.reading import write_objects
@@ -61,6 +63,8 @@ from tokmill.stages.warnings import told_by_run
 from tokmill.storage.disk import make_directory
 from tokmill.storage.lease import open_lease
 from tokmill.storage.location import is_url, parse_url, refuse_squeezed_url
+
+_WORK = ".work"  # of what has no file before the run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,20 +172,19 @@ def run(
             )
 
         def run_in(directory: Path) -> RunResult:
-            with written_objects(whole, directory) as known:
-                return run_recipe(
-                    known,
-                    base,
-                    directory,
-                    resources=resources,
-                    until=until,
-                    wait=wait,
-                    keep_previous=keep_previous,
-                    lean=lean or is_stored,
-                    verify=verify,
-                    progress=progress,
-                    settings={dotted(path): value for path, value in written.settings.items()},
-                )
+            return run_recipe(
+                whole,
+                base,
+                directory,
+                resources=resources,
+                until=until,
+                wait=wait,
+                keep_previous=keep_previous,
+                lean=lean or is_stored,
+                verify=verify,
+                progress=progress,
+                settings={dotted(path): value for path, value in written.settings.items()},
+            )
 
         if out is None or not is_url(out):
             return run_in(place)
@@ -279,7 +282,8 @@ def plan(
     written, base = read_recipe(recipe, set), base_of(recipe)
     directory = place_of(written, base, out)
     whole = examine(written, base, directory, until=until)
-    with written_objects(whole, directory) as known:
+    with _open_scratch() as scratch, written_objects(whole, scratch):
+        known = in_files(whole, scratch)
         why = reasons_of(directory, whole.model_dump(mode="json"))
         reviewed = review_plan(steps_until(plan_steps(known, base, directory), until), why)
         found = estimate_run(known, base, progress) if estimate else None
@@ -308,23 +312,36 @@ def place_of(written: Written, base: Path, out: str | Path | None, work: str | P
 
 
 @contextlib.contextmanager
-def written_objects(recipe: Recipe, out: Path) -> Iterator[Recipe]:
-    """The same recipe, with the records that sources have in memory as files, for as long as it runs."""
-    if not any(source.data is not None for source in recipe.sources):
-        yield recipe
-        return
-    work = out / ".work"
+def _open_scratch() -> Iterator[Path]:
+    """Not in `out`: a run may be at work there."""
+    with tempfile.TemporaryDirectory(prefix="tokmill-plan-") as scratch:
+        yield Path(scratch) / "data"
+
+
+def in_files(recipe: Recipe, directory: Path) -> Recipe:
+    """The same recipe, with files there for the records that sources have in memory."""
+    sources = [
+        source if source.data is None else source.model_copy(update={"data": _file_of(source, directory)})
+        for source in recipe.sources
+    ]
+    return recipe.model_copy(update={"sources": sources})
+
+
+@contextlib.contextmanager
+def written_objects(recipe: Recipe, directory: Path) -> Iterator[None]:
+    """Those files, for as long as the block takes."""
+    in_memory = [source for source in recipe.sources if source.data is not None]
     try:
-        sources = []
-        for source in recipe.sources:
-            if source.data is not None:
-                path = work.absolute() / f"{source.name}.jsonl"
-                write_objects(source.data, path, source.name)
-                source = source.model_copy(update={"data": path})
-            sources.append(source)
-        yield recipe.model_copy(update={"sources": sources})
+        for source in in_memory:
+            write_objects(source.data, _file_of(source, directory), source.name)
+        yield
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        if in_memory:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _file_of(source: Source, directory: Path) -> Path:
+    return directory.absolute() / f"{source.name}.jsonl"
 
 
 def run_recipe(
@@ -351,10 +368,11 @@ def run_recipe(
     resources = resources or Resources(workers)
     if resources.engine != "local":
         base, out = base.absolute(), out.absolute()  # the same on every node
+    known = in_files(recipe, out / _WORK)
 
     def plan() -> list[Step]:
         carry_forgotten_ids(recipe, out)
-        return plan_steps(recipe, base, out, own)
+        return plan_steps(known, base, out, own)
 
     return run_steps(
         Asked(
@@ -374,6 +392,7 @@ def run_recipe(
         lean=lean,
         verify=verify,
         progress=progress,
+        files=written_objects(recipe, out / _WORK),
     )
 
 
@@ -390,13 +409,16 @@ def run_steps(
     lean: bool | None = None,
     verify: bool = False,
     progress: Progress | None = None,
+    files: contextlib.AbstractContextManager[object] | None = None,
 ) -> RunResult:
-    """The steps that `plan` gives while nobody else works in `out`. `lean` None: a cache is as it is."""
+    """The steps that `plan` gives while nobody else works in `out`. `lean` None: a cache is as it is.
+    `files`: what the steps read and what is there for the time of the run alone."""
     progress = progress or Silence()
     check_resources(resources)
     started = time.monotonic()
     with (
-        open_lease(out, wait=wait, say=progress.say),
+        open_lease(out, wait=wait, say=progress.say) as lease,
+        files or contextlib.nullcontext(),
         open_journal(out, asked.name, progress) as journal,
         warnings_to(journal.say, journal.count),
     ):
@@ -409,6 +431,7 @@ def run_steps(
             keep_previous=keep_previous,
             verify=verify,
             why=reasons_of(out, asked.recipe),
+            check=lease.check,
         )
         try:
             remove_leftovers(out)
@@ -429,6 +452,7 @@ def run_steps(
                 **_compared(estimate, session, ran, skipped, time.monotonic() - started),
             }
             session.close_workers()
+            lease.check()
             write_run_manifest(
                 out,
                 asked,

@@ -24,6 +24,7 @@ from typing import NamedTuple
 import msgspec
 
 from tokmill.artifacts.cache import discard_cache
+from tokmill.artifacts.directory import Artifact, discard, has_all_files, open_artifact
 from tokmill.artifacts.history import history_entry, load_continues
 from tokmill.artifacts.manifest import (
     FORMAT_VERSION,
@@ -40,17 +41,9 @@ from tokmill.artifacts.manifest import (
     write_manifest,
 )
 from tokmill.artifacts.previous import find_previous, set_aside
-from tokmill.artifacts.step import (
-    UNKNOWN,
-    Artifact,
-    Step,
-    discard,
-    has_all_files,
-    is_chat,
-    mixture_of,
-    open_artifact,
-)
+from tokmill.artifacts.step import Step
 from tokmill.artifacts.tombstones import FORGOTTEN_FILE, PENDING_FILE, forgotten_facts
+from tokmill.artifacts.upstream import UNKNOWN, is_chat, mixture_of
 from tokmill.clean.examine import CleanOptions
 from tokmill.clean.license_policy import LicenseTotals, attribution
 from tokmill.errors import OutOfMemory, StorageError, TokmillError

@@ -16,6 +16,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+from tokmill.artifacts.directory import Artifact, Evidence, begin, damaged_file, finish, is_unswept, sweep
 from tokmill.artifacts.manifest import (
     MANIFEST,
     Json,
@@ -29,22 +30,10 @@ from tokmill.artifacts.manifest import (
 )
 from tokmill.artifacts.previous import bring_back, set_aside
 from tokmill.artifacts.progress import Progress
-from tokmill.artifacts.step import (
-    Artifact,
-    Conduct,
-    Evidence,
-    Outcome,
-    Step,
-    Task,
-    Unawaited,
-    begin,
-    damaged_file,
-    finish,
-    is_unswept,
-    sweep,
-)
+from tokmill.artifacts.step import Conduct, Outcome, Step, Task, Unawaited
 from tokmill.engines.cluster import Done, Engine
 from tokmill.engines.local import Resources, compile_kernels, open_engine
+from tokmill.engines.slurm_state import DIRECTORY as SLURM_DIRECTORY
 from tokmill.errors import plural
 from tokmill.pipeline.plan import alone, ready_steps
 from tokmill.pipeline.run_manifest import Freshness, assess, step_inputs
@@ -81,7 +70,13 @@ class Session:
         keep_previous: bool = False,
         verify: bool = False,
         why: Callable[[Step], list[str]] | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
+        """`check` raises where `out` is another run's by now."""
+        if (out / SLURM_DIRECTORY).is_dir():
+            from tokmill.engines.slurm_fleet import end_former
+
+            end_former(out, progress.say)
         self._base = base
         self._out = out
         self._resources = resources
@@ -90,6 +85,7 @@ class Session:
         self._keeps = keep_previous
         self._verifies = verify
         self._why = why
+        self._check = check
         self.restored: list[str] = []
         self._engine: Engine | None = None
         # A file that goes, and a directory that is synced, take a disk's time: no step waits for that.
@@ -143,6 +139,7 @@ class Session:
         at_work: dict[str, _Conducted] = {}  # by directory, as their tasks know it
         has_news = True  # since steps were last looked at: most tasks end no step
         while waiting or at_work:
+            self._check()
             ready = ready_steps(waiting, artifacts) if has_news else []
             has_news = False
             if ready:
@@ -166,6 +163,7 @@ class Session:
             elif not ready:
                 assert at_work, "steps need each other"
                 done = self._open_engine().collect()
+                self._check()
                 conducted = at_work[done.task.directory]
                 self._traffic.setdefault(conducted.step.name, Traffic()).merge(done.traffic)
                 name = conducted.step.name
@@ -313,6 +311,7 @@ class Session:
             experiment_id=_experiment_id(step, inputs, upstream),
             environment=environment,
         )
+        self._check()
         artifact = finish(step.directory, manifest)
         if self._engine is not None and str(step.directory) in self._engine.unsettled():
             self._unswept.append(artifact)

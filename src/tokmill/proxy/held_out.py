@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.artifacts.step import Artifact
+from tokmill.artifacts.directory import Artifact
 from tokmill.errors import InputError
 from tokmill.formats.ids import plain_split
 from tokmill.proxy.targets import Target

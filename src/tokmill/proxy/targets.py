@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tokmill.artifacts.directory import Artifact, open_artifact
 from tokmill.artifacts.runs import open_run
-from tokmill.artifacts.step import Artifact, open_artifact
 from tokmill.errors import InputError, TokmillError, plural
 from tokmill.loader.dataset import Dataset, open_dataset
 from tokmill.stages.tokens.beside import find_tokenizer

@@ -20,10 +20,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import MANIFEST
 from tokmill.artifacts.progress import Progress
 from tokmill.artifacts.runs import link_run, open_run
-from tokmill.artifacts.step import Artifact
 from tokmill.errors import InputError, RecipeError
 from tokmill.pipeline.run import run
 from tokmill.pipeline.tokens import resolved_weights

@@ -25,7 +25,7 @@ from tokmill.artifacts.step import Task
 from tokmill.artifacts.stored import Stored
 from tokmill.errors import RecipeError, StorageError, TokmillError
 from tokmill.publish.work_area import WorkArea, move_files, stored
-from tokmill.storage.disk import told_as_unwritable
+from tokmill.storage.disk import is_refused_write, told_as_unwritable
 from tokmill.storage.file_cache import CACHE_BYTES, FileCache
 from tokmill.storage.location import is_url, parse_url
 
@@ -48,6 +48,8 @@ def perform_in_store(task: Task, told: Stored, perform: Callable[[Task], Receipt
         try:
             receipt = perform(_moved(task, directory))
         except TokmillError as error:
+            if _is_refused_below(directory, error):
+                raise cache.refused(error) from error
             raise _as_the_driver_says(error, directory) from error
         for followed in task.followers:
             for one in load_receipts(_below(directory, followed.directory)):
@@ -106,6 +108,13 @@ def _moved(task: Task, directory: Path) -> Task:
 def _below(directory: Path, path: str) -> Path:
     assert path.startswith("/"), f"{path} is absolute, or means another place on every node"
     return directory / path.removeprefix("/")
+
+
+def _is_refused_below(directory: Path, error: TokmillError) -> bool:
+    """The disk of this node could not be written to: no other `--out` would help."""
+    by = error.__cause__
+    is_refused = isinstance(error, StorageError) and isinstance(by, OSError) and is_refused_write(by)
+    return is_refused and Path(error.where).is_relative_to(directory)
 
 
 def _as_the_driver_says(error: TokmillError, directory: Path) -> TokmillError:

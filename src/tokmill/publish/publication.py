@@ -27,8 +27,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import MANIFEST, FileEntry, Json, Manifest, load_manifest
-from tokmill.artifacts.step import Artifact
 from tokmill.errors import CorruptFile, ManifestError, StorageError
 from tokmill.publish.prefix import publication_prefix
 from tokmill.storage.cloud import Loaded

@@ -53,6 +53,7 @@ RUN = "run"
 _UPLOADS = "uploads.jsonl"
 _UPLOAD_BYTES = 4 << 20
 _FILES_AT_A_TIME = 4
+_NAMED = 3  # of the steps in which two runs differ
 _MAX_MANIFEST_BYTES = 1 << 30
 _MAX_COPY_BYTES = 5 << 30  # that S3 copies in one request
 
@@ -107,8 +108,8 @@ class Target:
             if self._before.manifest.identity == manifest.identity:
                 self._sweep(self._before.manifest, say)
                 return self._told(published._replace(digest=self._before.manifest.digest))
-            if not self._replace:
-                raise _other_published(self._before, "its inputs were others")
+            if not self._replace and not _goes_on(self._before.manifest, manifest):
+                raise _other_published(self._before, _difference(self._before.manifest, manifest))
         prefix = publication_prefix(self._url, manifest)
         self._lease.write_unfinished([*self._lease.unfinished, prefix.key])
         say(f"publishing {plural(len(files), 'file')}, {size / 1e6:,.1f} MB, to {prefix}")
@@ -185,7 +186,12 @@ class Target:
                 _remove(self._store, [prefix.child(entry.path).key for entry in files])
             with contextlib.suppress(RunLocked):  # the winner took the lease over: then it is its own to keep
                 self._lease.write_unfinished([p for p in self._lease.unfinished if p != prefix.key])
-            assert winner is not None, "who refused the write?"
+            if winner is None:
+                raise StorageError(
+                    "the store refused the manifest, and nothing is published here: what was there is gone",
+                    where=str(self._url),
+                    next="see that nobody deletes objects here, then run the same command again",
+                )
             raise _other_published(winner, "it was published while this run was under way")
 
     def _sweep(self, published: Manifest, say: Callable[[str], None]) -> None:
@@ -290,6 +296,27 @@ def _read_proven(path: Path, entry: FileEntry) -> Iterator[bytes]:
             where=str(path),
             next="`tokmill verify` on the directory tells more; delete the file and run again to rebuild it",
         )
+
+
+def _goes_on(before: Manifest, manifest: Manifest) -> bool:
+    """The run that is published ended at an earlier step, and this one has all of its steps as they are."""
+    return before.inputs.items() < manifest.inputs.items()
+
+
+def _difference(before: Manifest, manifest: Manifest) -> str:
+    both = before.inputs.keys() & manifest.inputs.keys()
+    others = [name for name in before.inputs if name in both and before.inputs[name] != manifest.inputs[name]]
+    gone = [name for name in before.inputs if name not in both]
+    if others:
+        return f"with other content in {_listed(others)}"
+    if gone:
+        return f"with {_listed(gone)}, which this one has not"
+    return "of the same steps, with other files of its own"
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {plural(more, 'more step')}" if more > 0 else "")
 
 
 def _remove(store: Store, keys: list[str]) -> None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json, Manifest
-from tokmill.artifacts.step import Artifact, mixture_of
+from tokmill.artifacts.upstream import mixture_of
 from tokmill.audit.opened import Found
 from tokmill.formats import all_formats
 from tokmill.reports.tally import rank_shares

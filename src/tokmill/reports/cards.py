@@ -21,8 +21,9 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from tokmill.artifacts.cells import visible
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import FileEntry, Json
-from tokmill.artifacts.step import UNKNOWN, Artifact
+from tokmill.artifacts.upstream import UNKNOWN
 from tokmill.audit.opened import Found, find_artifacts
 from tokmill.clean.licenses import find_license
 from tokmill.errors import plural

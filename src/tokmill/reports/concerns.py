@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import UNKNOWN
+from tokmill.artifacts.upstream import UNKNOWN
 from tokmill.audit.opened import Found
 from tokmill.errors import plural
 from tokmill.reports.charts import percent

@@ -22,8 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import Artifact, mixture_of
+from tokmill.artifacts.upstream import mixture_of
 from tokmill.audit.opened import Found, ShardTables, read_ledgers
 from tokmill.audit.texts import Place, load_texts
 from tokmill.reports.drops import Drop

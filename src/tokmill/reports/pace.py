@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import Artifact
 from tokmill.audit.opened import KINDS, Found
 
 _ENVIRONMENT = (

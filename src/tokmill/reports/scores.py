@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import domain_of
+from tokmill.artifacts.upstream import domain_of
 from tokmill.audit.bounds import rules_of
 from tokmill.audit.opened import Found, ShardTables, load_of
 from tokmill.clean.examine import CleanOptions

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import Json, add_counts
-from tokmill.artifacts.step import tally
+from tokmill.artifacts.upstream import tally
 from tokmill.audit.opened import Found, ShardTables
 from tokmill.clean.examine import CleanOptions
 from tokmill.schema import one_piece

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tokmill.artifacts.directory import open_artifact
 from tokmill.artifacts.manifest import MANIFEST, Json, add_counts
 from tokmill.artifacts.progress import load_journal
-from tokmill.artifacts.step import open_artifact
 from tokmill.errors import RecipeError, StorageError, TokmillError, plural
 from tokmill.reports.builds import describe_build
 from tokmill.reports.cards import write_cards

@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
-from tokmill.artifacts.step import UNKNOWN
+from tokmill.artifacts.upstream import UNKNOWN
 from tokmill.audit.proofs import Problem
 from tokmill.errors import plural
 from tokmill.reviews.evidence import RECIPE_ALONE, Evidence, check

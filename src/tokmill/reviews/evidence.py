@@ -14,8 +14,8 @@ from typing import NamedTuple, TypeVar, cast
 
 import pyarrow as pa
 
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import Artifact
 from tokmill.audit.places import BuiltSplit, RunPlaces, load_built
 from tokmill.audit.proofs import Verification
 from tokmill.audit.verify import verify

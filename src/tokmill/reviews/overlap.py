@@ -20,7 +20,8 @@ import pyarrow as pa
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from tokmill.artifacts.step import Artifact, Input
+from tokmill.artifacts.directory import Artifact
+from tokmill.artifacts.step import Input
 from tokmill.duplicates.near import NearOptions, compare_pairs, judge_pairs, signatures
 from tokmill.kernels.minhash import band_keys
 from tokmill.schema import NO_SPLIT, one_piece

@@ -30,7 +30,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.artifacts.step import domain_of
+from tokmill.artifacts.upstream import domain_of
 from tokmill.audit.places import entry_of, read_meetings
 from tokmill.formats.ids import Store
 from tokmill.formats.index import FRAME_ROWS, IndexRow, hash_id, read_row_index

@@ -18,7 +18,7 @@ import math
 from fractions import Fraction
 from typing import NamedTuple
 
-from tokmill.artifacts.step import mixture_of
+from tokmill.artifacts.upstream import mixture_of
 from tokmill.packing.mixture import Holding, Mixture, largest_budget
 from tokmill.recipe import Limit, Recipe, TrainingPlan
 from tokmill.reviews.evidence import Answering, Evidence, check, manifest_of, named, together

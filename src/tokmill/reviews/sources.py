@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.plugins import is_hook
-from tokmill.artifacts.step import UNKNOWN, domain_of
+from tokmill.artifacts.upstream import UNKNOWN, domain_of
 from tokmill.clean.license_policy import KEEP, LicensePolicy, judge_licenses, make_policy
 from tokmill.errors import plural
 from tokmill.recipe import Source

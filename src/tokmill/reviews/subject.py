@@ -22,8 +22,9 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from tokmill.artifacts.directory import Artifact, open_artifact
 from tokmill.artifacts.manifest import MANIFEST, Json, add_counts
-from tokmill.artifacts.step import Artifact, mixtures_of, open_artifact, tally
+from tokmill.artifacts.upstream import mixtures_of, tally
 from tokmill.audit.opened import Found, find_artifacts
 from tokmill.audit.places import BuiltSplit, load_scheduled
 from tokmill.errors import InputError, RecipeError, TokmillError

@@ -31,7 +31,9 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tokmill.artifacts.step import Artifact, Input, Shard, shard_key
+from tokmill.artifacts.directory import Artifact
+from tokmill.artifacts.step import Input
+from tokmill.artifacts.upstream import Shard, shard_key
 from tokmill.schema import one_piece
 from tokmill.stages.tokens.reading import labelled_shards, load_split_texts
 from tokmill.storage.tables import load_table

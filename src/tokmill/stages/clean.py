@@ -27,9 +27,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import NO_DOCUMENTS, FileEntry, Json, add_counts, sum_counts
 from tokmill.artifacts.step import (
-    Artifact,
     Conduct,
     Input,
     Made,
@@ -39,11 +39,9 @@ from tokmill.artifacts.step import (
     Task,
     TaskFunction,
     hook_inputs,
-    shard_key,
     table_input,
-    tally,
-    write_shard_table,
 )
+from tokmill.artifacts.upstream import shard_key, tally, write_shard_table
 from tokmill.clean.edits import apply_edits, redact_texts
 from tokmill.clean.examine import Change, CleanOptions, Examined, Faults, examine
 from tokmill.clean.url_policy import Blocklist, load_blocklist

@@ -21,18 +21,9 @@ from pathlib import Path
 
 import msgspec
 
+from tokmill.artifacts.directory import Artifact, open_artifact
 from tokmill.artifacts.manifest import Json, file_entry, sum_counts
-from tokmill.artifacts.step import (
-    Artifact,
-    Conduct,
-    Made,
-    Outcome,
-    Stage,
-    Step,
-    Task,
-    TaskFunction,
-    open_artifact,
-)
+from tokmill.artifacts.step import Conduct, Made, Outcome, Stage, Step, Task, TaskFunction
 from tokmill.errors import InputError
 from tokmill.stages.warnings import tell
 from tokmill.storage.disk import commit_bytes

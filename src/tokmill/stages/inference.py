@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import NO_DOCUMENTS, Json, add_counts, sum_counts
 from tokmill.artifacts.plugins import Plugin
 from tokmill.artifacts.step import (
-    Artifact,
     Conduct,
     Input,
     Made,
@@ -32,10 +32,9 @@ from tokmill.artifacts.step import (
     TaskFunction,
     TaskOptions,
     hook_inputs,
-    shard_key,
     table_input,
-    write_shard_table,
 )
+from tokmill.artifacts.upstream import shard_key, write_shard_table
 from tokmill.clean.edits import NormalizeOptions, normalize_texts
 from tokmill.clean.measures import measure_by
 from tokmill.kernels import hashing

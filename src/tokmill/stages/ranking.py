@@ -26,25 +26,22 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import NO_DOCUMENTS, FileEntry, Receipt, add_counts, sum_counts
 from tokmill.artifacts.step import (
-    UNKNOWN,
-    Artifact,
     Conduct,
     Input,
     Made,
     Outcome,
-    Shard,
     Stage,
     Step,
     Task,
     TaskFunction,
     TaskOptions,
-    list_shards,
     table_input,
     tables_of,
-    write_shard_table,
 )
+from tokmill.artifacts.upstream import UNKNOWN, Shard, list_shards, write_shard_table
 from tokmill.clean.examine import CleanOptions
 from tokmill.clean.rules import Rule, judge
 from tokmill.schema import PERCENTILE, SCORE, ledger_table, one_piece

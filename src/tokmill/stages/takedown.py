@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.artifacts.manifest import FileEntry, Json, Manifest, Receipt, add_counts, sum_counts
-from tokmill.artifacts.step import Conduct, Made, Outcome, Task, TaskOptions, shard_key, table_input
+from tokmill.artifacts.step import Conduct, Made, Outcome, Task, TaskOptions, table_input
 from tokmill.artifacts.tombstones import REASON, Forgotten, forgotten_ledger, load_forgotten
+from tokmill.artifacts.upstream import shard_key
 from tokmill.formats.index import map_ids
 from tokmill.schema import LEDGER
 from tokmill.stages.ingest.options import IngestStep, forgotten_inputs

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tokmill.artifacts.manifest import Json, file_entry
-from tokmill.artifacts.step import UNKNOWN, Made, Task, TaskOptions
+from tokmill.artifacts.step import Made, Task, TaskOptions
+from tokmill.artifacts.upstream import UNKNOWN
 from tokmill.clean.license_policy import license_url
 from tokmill.publish.hub_card import HUB_SPLITS, hub_license, name_others, scalar, size_category, yaml_list
 from tokmill.storage.disk import commit_bytes

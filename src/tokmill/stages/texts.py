@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import (
     NO_DOCUMENTS,
     FileEntry,
@@ -38,12 +39,10 @@ from tokmill.artifacts.manifest import (
     sum_counts,
 )
 from tokmill.artifacts.step import (
-    Artifact,
     Conduct,
     Input,
     Made,
     Outcome,
-    Shard,
     Stage,
     Step,
     Task,
@@ -51,9 +50,8 @@ from tokmill.artifacts.step import (
     TaskOptions,
     table_input,
     tables_of,
-    tally,
-    texts_in_order,
 )
+from tokmill.artifacts.upstream import Shard, tally, texts_in_order
 from tokmill.schema import one_piece, string_column
 from tokmill.stages.build.stage import all_turns_of
 from tokmill.stages.text_card import CardOptions, perform_card

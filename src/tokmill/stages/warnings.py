@@ -21,8 +21,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import NamedTuple
 
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import Artifact, is_chat
+from tokmill.artifacts.upstream import is_chat
 from tokmill.clean.examine import CleanOptions
 from tokmill.clean.language import ENGLISH
 from tokmill.errors import TokmillError

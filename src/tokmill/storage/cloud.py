@@ -60,6 +60,17 @@ _DELETED_AT_A_TIME = 1000  # that S3 allows
 # 503 is how S3 says "slow down", 429 others.
 _OVERLOADED = ("408", "429", "500", "502", "503", "504")
 _STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>([A-Za-z]+)</Code>")
+# What S3 says of credentials in other ways than 401 and 403, or with them of something else.
+_EXPIRED = "get new credentials, then run the same command again: it goes on where it stopped"
+_CODES = {
+    "ExpiredToken": ("the token of the credentials has expired", _EXPIRED),
+    "InvalidToken": ("the token of the credentials is not valid", f"check AWS_SESSION_TOKEN, or {_EXPIRED}"),
+    "RequestTimeTooSkewed": (
+        "the clock of this machine differs too much from the store's",
+        "set the clock, then run the same command again: it goes on where it stopped",
+    ),
+}
 _STORES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
 _VARIABLES = {
     "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL or AWS_PROFILE",
@@ -319,10 +330,14 @@ def _tag_and_version(etag: str, scheme: str) -> tuple[str, str]:
 
 
 def _told(error: Exception, scheme: str, where: str) -> StorageError:
-    """In our words alone: of what the client says only the status and its kind are taken."""
+    """In our words alone: of what the client says only the status, its kind and codes of a list are taken."""
     text, kind = str(error), type(error).__name__
     found = _STATUS.search(text)
     status = found[1] if found else ""
+    code = _CODE.search(text)
+    if code is not None and code[1] in _CODES:
+        what, next = _CODES[code[1]]
+        return StorageError(what, where=where, next=next)
     if isinstance(error, FileNotFoundError) or status == "404":  # a bucket that is listed has no kind
         return StorageError("no such object, or no such bucket", where=where, next="check the URL")
     if kind in ("PermissionDeniedError", "UnauthenticatedError") or status in ("401", "403"):
@@ -336,6 +351,12 @@ def _told(error: Exception, scheme: str, where: str) -> StorageError:
             "the store cannot do what was asked of it",
             where=where,
             next="`tokmill doctor --storage URL` tells what this store does",
+        )
+    if status == "400":  # where S3 is asked for no body it says no more than this of a token
+        return StorageError(
+            "the store does not understand what was asked, or the credentials have expired (400)",
+            where=where,
+            next=f"check the credentials ({_VARIABLES[scheme]}), then run the same command again",
         )
     if status:
         kind_of = Transient if status in _OVERLOADED else StorageError

@@ -22,7 +22,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from tokmill.errors import CorruptFile, DiskFull
+from tokmill.errors import CorruptFile, DiskFull, StorageError, TokmillError
 from tokmill.storage.disk import TEMP_PREFIX, make_directory, open_commit, storage_error, told_as_unwritable
 
 CACHE_BYTES = 32 << 30
@@ -72,6 +72,21 @@ class FileCache:
         with contextlib.suppress(OSError), self._locked(_LOCK):
             self._make_room(0)  # inputs that did not fit beside the others are no longer held
 
+    def refused(self, error: TokmillError) -> StorageError:
+        """That a file of a task could not be written, in the words of who has this node."""
+        if isinstance(error, DiskFull):
+            return DiskFull(
+                "no space left for the files of a task; nothing half-written was kept",
+                where=str(self._files.parent),
+                next="name a larger disk of this node in TOKMILL_NODE_CACHE, or set "
+                "TOKMILL_NODE_CACHE_GIGABYTES to less than it has free",
+            )
+        return StorageError(
+            error.what,
+            where=str(self._files.parent),
+            next="name a directory of this node that can be written to in TOKMILL_NODE_CACHE",
+        )
+
     def _bring(self, path: Path, sha256: str, size: int, read: Callable[[], Iterable[bytes]]) -> None:
         with self._locked(_LOCK):
             self._make_room(size)
@@ -82,12 +97,7 @@ class FileCache:
                 if (file.written.bytes, file.written.sha256) != (size, sha256):
                     raise CorruptFile("its bytes are not those of its name", where=str(path))
         except DiskFull as error:
-            raise DiskFull(
-                "no space left for the files of a task; nothing half-written was kept",
-                where=str(self._files.parent),
-                next="name a larger disk of this node in TOKMILL_NODE_CACHE, or set "
-                "TOKMILL_NODE_CACHE_GIGABYTES to less than it has free",
-            ) from error
+            raise self.refused(error) from error
         with told_as_unwritable(path):
             path.chmod(0o444)
 

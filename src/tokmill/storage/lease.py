@@ -112,19 +112,21 @@ class Lease:
         self._place, self._holder, self._etag = place, holder, etag
         self._writing = threading.Lock()
         self._is_lost = False
+        self._beat_at = time.monotonic()
 
     @property
     def unfinished(self) -> list[str]:
         return self._holder.unfinished
 
     def check(self) -> None:
+        if time.monotonic() - self._beat_at > self._place.expiry_seconds:
+            self.heartbeat()  # this process was stopped: the next beat may come too late
         if self._is_lost:
             raise RunLocked(
                 "another run has taken this place over, because this one was not heard of for too long",
                 where=str(self._place),
                 next=(
-                    "look at what that run publishes; the same command goes on from here if it is to be this "
-                    "one"
+                    "look at what that run makes; the same command goes on from here if it is to be this one"
                 ),
             )
 
@@ -152,6 +154,7 @@ class Lease:
                 self._is_lost = True
             else:
                 self._holder, self._etag = holder, etag
+                self._beat_at = time.monotonic()
 
 
 @contextlib.contextmanager
@@ -398,8 +401,13 @@ class NoteFile(Place):
         return _etag(note) if is_ours else None
 
     def renew(self, note: bytes, etag: str) -> str | None:
-        """Touched: what it says stays."""
-        os.utime(self._path)
+        """Touched: what it says stays. Where there is none, who took it over is done by now."""
+        try:
+            if not self._is_ours(etag):
+                return None
+            os.utime(self._written)
+        except FileNotFoundError:
+            return None
         return etag
 
     def release(self, note: bytes, etag: str) -> None:

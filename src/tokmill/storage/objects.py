@@ -33,7 +33,16 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tokmill.errors import InputChanged, MissingExtra, StorageError, TokmillError
-from tokmill.storage.cloud import PART_BYTES, Loaded, Meta, open_cloud, upload_requests, wrong_etag
+from tokmill.storage.cloud import (
+    PART_BYTES,
+    Loaded,
+    Meta,
+    Transient,
+    open_cloud,
+    patiently,
+    upload_requests,
+    wrong_etag,
+)
 from tokmill.storage.traffic import count
 
 if TYPE_CHECKING:
@@ -60,8 +69,8 @@ class Store:
     """A bucket. Made once per process, and never sent to another: a URL is. Who was forked opens it again.
     What is asked of it is counted (tokmill.storage.traffic)."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, name: str, client: Client) -> None:
+        self._name, self._client = name, client
 
     def head(self, key: str) -> Meta | None:
         count("head")
@@ -78,8 +87,24 @@ class Store:
         return data
 
     def create(self, key: str, data: bytes) -> str | None:
-        count("put", up=len(data))
-        return self._client.put_if(key, data, None) or self._own_etag(key, data)
+        """None where another object is there. S3 also refuses it for a moment while the key is being written
+        or deleted (409): then it wants to be asked again."""
+
+        def attempt() -> str | None:
+            count("put", up=len(data))
+            etag = self._client.put_if(key, data, None)
+            if etag is not None:
+                return etag
+            found = self.load(key)
+            if found is None:
+                raise Transient(
+                    "the store refuses to create this object, and there is none",
+                    where=f"{self._name}/{key}",
+                    next="run the same command again later: it goes on where it stopped",
+                )
+            return found.etag if found.data == data else None
+
+        return patiently(attempt)
 
     def replace(self, key: str, data: bytes, etag: str) -> str | None:
         count("put", up=len(data))
@@ -120,9 +145,10 @@ def open_store(url: ObjectUrl) -> Store:
 
 @cache
 def _open(scheme: str, bucket: str, pid: int) -> Store:
+    name = f"{scheme}://{bucket}"
     if scheme == "memory":
-        return Store(open_memory(bucket))
-    return Store(open_cloud(scheme, bucket) if _first_pid() == pid else _open_relay(scheme, bucket))
+        return Store(name, open_memory(bucket))
+    return Store(name, open_cloud(scheme, bucket) if _first_pid() == pid else _open_relay(scheme, bucket))
 
 
 def _open_relay(scheme: str, bucket: str) -> Client:

@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import Artifact, texts_in_order
 from tokmill.artifacts.tombstones import Forgotten, ids_of, sha256_of
+from tokmill.artifacts.upstream import texts_in_order
 from tokmill.audit.opened import ShardTables, load_of
 from tokmill.audit.places import RunPlaces, entry_of, splits_of
 from tokmill.clean.license_policy import judge_licenses, make_policy

@@ -13,9 +13,10 @@ from typing import Any
 
 import msgspec
 
+from tokmill.artifacts.directory import begin
 from tokmill.artifacts.manifest import MANIFEST, Json, Manifest, canonical
 from tokmill.artifacts.previous import previous_directory
-from tokmill.artifacts.step import Step, begin
+from tokmill.artifacts.step import Step
 from tokmill.artifacts.tombstones import PENDING_FILE, write_forgotten
 from tokmill.audit.places import RunPlaces, text_index_path
 from tokmill.pipeline.run_manifest import REVIEW

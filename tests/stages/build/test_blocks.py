@@ -11,7 +11,8 @@ import pytest
 import tokmill as mill
 from mill import small_corpus, write_problems
 from tokmill import load_recipe
-from tokmill.artifacts.step import Artifact, Made, Task
+from tokmill.artifacts.directory import Artifact
+from tokmill.artifacts.step import Made, Task
 from tokmill.audit.opened import open_run
 from tokmill.errors import ManifestDamaged
 from tokmill.formats.index import find_places

@@ -25,7 +25,8 @@ from collections.abc import Sequence
 import msgspec
 import pyarrow as pa
 
-from tokmill.artifacts.step import Made, Task, TaskFunction, TaskOptions, write_task_table
+from tokmill.artifacts.step import Made, Task, TaskFunction, TaskOptions
+from tokmill.artifacts.upstream import write_task_table
 from tokmill.schema import DROPS
 from tokmill.stages.dedup.method import Considered, DedupStep, Keep, Method, Phase, load_ranked
 

@@ -25,8 +25,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import FileEntry
-from tokmill.artifacts.step import UNKNOWN, Artifact, mixture_of
+from tokmill.artifacts.upstream import UNKNOWN, mixture_of
 from tokmill.formats.index import map_places
 from tokmill.schema import ORDER, one_piece
 from tokmill.stages.external import read_tables

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import Json, add_counts
-from tokmill.artifacts.step import UNKNOWN
+from tokmill.artifacts.upstream import UNKNOWN
 from tokmill.errors import ConservationBroken
 from tokmill.stages.build.blocks import Block
 from tokmill.stages.build.options import SplitBuildOptions

@@ -22,8 +22,9 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import asdict, replace
 
+from tokmill.artifacts.directory import usable_receipts
 from tokmill.artifacts.manifest import FileEntry, Json, Receipt
-from tokmill.artifacts.step import Made, Step, Task, Unawaited, tables_of, usable_receipts
+from tokmill.artifacts.step import Made, Step, Task, Unawaited, tables_of
 from tokmill.formats import index as row_index
 from tokmill.formats.ids import FilePart
 from tokmill.stages.build.beside import (

@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.history import History
 from tokmill.artifacts.manifest import FileEntry, Json
-from tokmill.artifacts.step import Made, Task, write_shard_table
+from tokmill.artifacts.step import Made, Task
+from tokmill.artifacts.upstream import write_shard_table
 from tokmill.errors import InputError
 from tokmill.packing.mixture import SourceExhausted, Target, Unit, shares_of
 from tokmill.packing.schedule import Scheduling, Summary, TurnBatch

@@ -14,9 +14,9 @@ from typing import Literal
 
 import msgspec
 
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.history import Continues
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import Artifact
 from tokmill.errors import plural
 from tokmill.packing.mixture import (
     Exhausted,

@@ -16,20 +16,10 @@ import numpy as np
 from msgspec.structs import asdict
 from msgspec.structs import replace as replace_fields
 
+from tokmill.artifacts.directory import Artifact, usable_receipts
 from tokmill.artifacts.history import Continues
 from tokmill.artifacts.manifest import NO_DOCUMENTS, Json, Receipt, add_counts, sum_counts
-from tokmill.artifacts.step import (
-    Artifact,
-    Conduct,
-    Input,
-    Outcome,
-    Stage,
-    Step,
-    Task,
-    TaskFunction,
-    tables_of,
-    usable_receipts,
-)
+from tokmill.artifacts.step import Conduct, Input, Outcome, Stage, Step, Task, TaskFunction, tables_of
 from tokmill.errors import plural
 from tokmill.packing.mixture import STARVED
 from tokmill.stages.build.continued import (

@@ -21,7 +21,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.artifacts.step import Artifact, Input, Made, Task, list_shards, table_input
+from tokmill.artifacts.directory import Artifact
+from tokmill.artifacts.step import Input, Made, Task, table_input
+from tokmill.artifacts.upstream import list_shards
 from tokmill.errors import InputError, plural
 from tokmill.kernels.chances import gumbel_of
 from tokmill.packing.mixture import Mixture

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from msgspec.structs import asdict, replace
 
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json, Manifest, Receipt, sum_counts
 from tokmill.artifacts.step import (
-    Artifact,
     Conduct,
     Input,
     Outcome,
@@ -26,10 +26,9 @@ from tokmill.artifacts.step import (
     Task,
     TaskFunction,
     hook_inputs,
-    mixture_of,
-    mixtures_of,
     table_input,
 )
+from tokmill.artifacts.upstream import mixture_of, mixtures_of
 from tokmill.errors import ManifestDamaged
 from tokmill.formats import find_format
 from tokmill.formats.ids import smallest_dtype

@@ -18,8 +18,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import FileEntry
-from tokmill.artifacts.step import Artifact, Input, Task, table_input
+from tokmill.artifacts.step import Input, Task, table_input
 from tokmill.schema import one_piece
 from tokmill.stages.build.scored import column_inputs, values_of
 from tokmill.stages.external import open_table, read_tables

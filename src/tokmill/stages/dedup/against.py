@@ -16,15 +16,8 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from tokmill.artifacts.manifest import Json, Receipt
-from tokmill.artifacts.step import (
-    Input,
-    Made,
-    Task,
-    TaskFunction,
-    TaskOptions,
-    write_shard_table,
-    write_task_table,
-)
+from tokmill.artifacts.step import Input, Made, Task, TaskFunction, TaskOptions
+from tokmill.artifacts.upstream import write_shard_table, write_task_table
 from tokmill.duplicates.decontaminate import (
     AgainstOptions,
     BenchmarkIndex,

@@ -29,18 +29,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import MANIFEST, Json, Receipt, fingerprint_of
-from tokmill.artifacts.step import (
-    Input,
-    Made,
-    Shard,
-    Task,
-    TaskFunction,
-    TaskOptions,
-    table_input,
-    tables_of,
-    write_shard_table,
-    write_sorted_shard_table,
-)
+from tokmill.artifacts.step import Input, Made, Task, TaskFunction, TaskOptions, table_input, tables_of
+from tokmill.artifacts.upstream import Shard, write_shard_table, write_sorted_shard_table
 from tokmill.duplicates.near import SHINGLE_NORMALIZATION, NearOptions, compare_pairs
 from tokmill.duplicates.shingling import Shingle
 from tokmill.duplicates.sketches import (

@@ -16,15 +16,8 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from tokmill.artifacts.manifest import Receipt
-from tokmill.artifacts.step import (
-    Made,
-    Shard,
-    Task,
-    TaskFunction,
-    TaskOptions,
-    table_input,
-    write_task_table,
-)
+from tokmill.artifacts.step import Made, Task, TaskFunction, TaskOptions, table_input
+from tokmill.artifacts.upstream import Shard, write_task_table
 from tokmill.duplicates.shingling import match_equal
 from tokmill.schema import MATCHES
 from tokmill.stages.dedup.method import (

@@ -29,8 +29,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tokmill.artifacts.cache import ENTRY_BYTES, Cached, allot, cache_of, entry_name, sweep_table
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json, Manifest, Receipt
-from tokmill.artifacts.step import Artifact, Input, Shard, Step, Task, TaskFunction, table_input
+from tokmill.artifacts.step import Input, Step, Task, TaskFunction, table_input
+from tokmill.artifacts.upstream import Shard
 from tokmill.clean.edits import apply_edits
 from tokmill.clean.examine import CleanOptions
 from tokmill.clean.rules import Rule, columns_of

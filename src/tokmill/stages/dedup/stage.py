@@ -27,23 +27,21 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.artifacts.cache import cache_of, sweep_table, sweep_texts
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import NO_DOCUMENTS, Json, Receipt, add_counts, sum_counts
 from tokmill.artifacts.step import (
-    Artifact,
     Conduct,
     Input,
     Made,
     Outcome,
-    Shard,
     Stage,
     Step,
     Task,
     TaskFunction,
     TaskOptions,
-    list_shards,
     tables_of,
-    write_shard_table,
 )
+from tokmill.artifacts.upstream import Shard, list_shards, write_shard_table
 from tokmill.errors import DedupLimit, InputError
 from tokmill.recipe import names
 from tokmill.schema import DEDUP_EDITS, DROPS, VERDICTS, ledger_table, one_piece

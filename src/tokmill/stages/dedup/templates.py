@@ -24,15 +24,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import Json, Receipt
-from tokmill.artifacts.step import (
-    Made,
-    Task,
-    TaskFunction,
-    TaskOptions,
-    tables_of,
-    write_shard_table,
-    write_task_table,
-)
+from tokmill.artifacts.step import Made, Task, TaskFunction, TaskOptions, tables_of
+from tokmill.artifacts.upstream import write_shard_table, write_task_table
 from tokmill.clean.urls import URL_NORMALIZATION, meta_strings, normalize_urls
 from tokmill.duplicates.templates import (
     LINE_NORMALIZATION,

@@ -34,16 +34,8 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import Json, Receipt
-from tokmill.artifacts.step import (
-    Made,
-    Shard,
-    Task,
-    TaskFunction,
-    TaskOptions,
-    table_input,
-    tables_of,
-    write_shard_table,
-)
+from tokmill.artifacts.step import Made, Task, TaskFunction, TaskOptions, table_input, tables_of
+from tokmill.artifacts.upstream import Shard, write_shard_table
 from tokmill.duplicates.shingling import WORD_NORMALIZATION
 from tokmill.duplicates.window import (
     Pairs,

@@ -26,23 +26,21 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import NO_DOCUMENTS, Json, Receipt, add_counts, file_entry, sum_counts
 from tokmill.artifacts.step import (
-    Artifact,
     Conduct,
     Input,
     Made,
     Outcome,
-    Shard,
     Stage,
     Step,
     Task,
     TaskFunction,
     TaskOptions,
-    kept_inputs,
-    list_shards,
     table_input,
 )
+from tokmill.artifacts.upstream import Shard, kept_inputs, list_shards
 from tokmill.duplicates.shingling import HASH_NORMALIZATION
 from tokmill.duplicates.sketches import SketchOptions, sketch
 from tokmill.errors import DedupLimit

@@ -21,17 +21,9 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.artifacts.manifest import Receipt, fingerprint_of
-from tokmill.artifacts.step import (
-    Made,
-    Task,
-    TaskFunction,
-    TaskOptions,
-    table_input,
-    tables_of,
-    write_shard_table,
-    write_sorted_shard_table,
-)
+from tokmill.artifacts.step import Made, Task, TaskFunction, TaskOptions, table_input, tables_of
 from tokmill.artifacts.tombstones import ROLE
+from tokmill.artifacts.upstream import write_shard_table, write_sorted_shard_table
 from tokmill.errors import InputError
 from tokmill.schema import DOCUMENTS, KEYS, SELECTION
 from tokmill.stages.ingest.options import IngestStep, ReadOptions, SampleOptions, as_fact

@@ -20,8 +20,9 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.artifacts.manifest import FileEntry, Json, Receipt, file_entry, write_receipt
-from tokmill.artifacts.step import Task, write_shard_table
+from tokmill.artifacts.step import Task
 from tokmill.artifacts.tombstones import REASON, ROLE, Forgotten, forgotten_ledger
+from tokmill.artifacts.upstream import write_shard_table
 from tokmill.clean.examine import CleanOptions
 from tokmill.errors import InputError
 from tokmill.formats.index import write_ids

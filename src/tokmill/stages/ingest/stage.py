@@ -20,19 +20,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json, Receipt, add_counts, fingerprint_of, sum_counts
-from tokmill.artifacts.step import (
-    Artifact,
-    Conduct,
-    Input,
-    Made,
-    Outcome,
-    Stage,
-    Step,
-    Task,
-    TaskFunction,
-    TaskOptions,
-)
+from tokmill.artifacts.step import Conduct, Input, Made, Outcome, Stage, Step, Task, TaskFunction, TaskOptions
 from tokmill.artifacts.tombstones import REASON
 from tokmill.errors import InputChanged, InputError, TooManyBadRecords
 from tokmill.schema import string_column

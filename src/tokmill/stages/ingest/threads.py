@@ -20,7 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.artifacts.manifest import FileEntry, Receipt
-from tokmill.artifacts.step import Input, Made, Task, TaskOptions, table_input, write_shard_table
+from tokmill.artifacts.step import Input, Made, Task, TaskOptions, table_input
+from tokmill.artifacts.upstream import write_shard_table
 from tokmill.sources.posts import BAD, partitions_of, read_posts
 from tokmill.sources.reading import Batch, Reading, to_documents
 from tokmill.sources.stackexchange import DumpFile, Options, join_threads, open_posts

@@ -16,7 +16,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import Json, file_entry
-from tokmill.artifacts.step import Made, Task, TaskOptions, write_shard_table
+from tokmill.artifacts.step import Made, Task, TaskOptions
+from tokmill.artifacts.upstream import write_shard_table
 from tokmill.clean.measures import measure
 from tokmill.errors import InputError
 from tokmill.schema import one_piece

@@ -20,7 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.artifacts.manifest import Json, file_entry
-from tokmill.artifacts.step import Made, Task, TaskOptions, write_shard_table
+from tokmill.artifacts.step import Made, Task, TaskOptions
+from tokmill.artifacts.upstream import write_shard_table
 from tokmill.schema import one_piece, string_column
 from tokmill.scores.evaluation import kept_by_group
 from tokmill.scores.examples import load_examples

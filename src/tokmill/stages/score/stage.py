@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json, Receipt
 from tokmill.artifacts.step import (
-    Artifact,
     Conduct,
     Input,
     Outcome,

@@ -30,8 +30,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json, Receipt
-from tokmill.artifacts.step import Artifact, Input, Made, Shard, Task, TaskOptions, table_input
+from tokmill.artifacts.step import Input, Made, Task, TaskOptions, table_input
+from tokmill.artifacts.upstream import Shard
 from tokmill.duplicates.near import Components, Members
 from tokmill.duplicates.shingling import partition_of
 from tokmill.errors import InputError, RecipeError

@@ -18,23 +18,10 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import NO_DOCUMENTS, FileEntry, Json, Receipt, add_counts, sum_counts
-from tokmill.artifacts.step import (
-    Artifact,
-    Conduct,
-    Input,
-    Made,
-    Outcome,
-    Shard,
-    Stage,
-    Step,
-    Task,
-    TaskFunction,
-    TaskOptions,
-    kept_inputs,
-    list_shards,
-    write_shard_table,
-)
+from tokmill.artifacts.step import Conduct, Input, Made, Outcome, Stage, Step, Task, TaskFunction, TaskOptions
+from tokmill.artifacts.upstream import Shard, kept_inputs, list_shards, write_shard_table
 from tokmill.errors import InputError
 from tokmill.schema import LABELS, NO_SPLIT, ledger_table
 from tokmill.stages.external import open_runs

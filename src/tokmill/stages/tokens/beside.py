@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from tokmill.artifacts.step import open_artifact
+from tokmill.artifacts.directory import open_artifact
 from tokmill.errors import TokenizerError, TokmillError
 from tokmill.loader.dataset import Dataset
 from tokmill.tokenizers.load import load_tokenizer

@@ -28,8 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.artifacts.cache import Cached, entry_name, sweep_table, sweep_texts
+from tokmill.artifacts.directory import is_intact
 from tokmill.artifacts.manifest import FileEntry, Json, fingerprint_of
-from tokmill.artifacts.step import Made, Shard, Task, is_intact
+from tokmill.artifacts.step import Made, Task
+from tokmill.artifacts.upstream import Shard
 from tokmill.errors import TokmillError
 from tokmill.kernels.packing import copy_pieces
 from tokmill.storage.disk import commit_bytes, make_directory, map_array, sync_directory, temp_beside

@@ -13,7 +13,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tokmill.artifacts.step import Artifact, Input, Shard, kept_inputs, list_shards, table_input
+from tokmill.artifacts.directory import Artifact
+from tokmill.artifacts.step import Input, table_input
+from tokmill.artifacts.upstream import Shard, kept_inputs, list_shards
 from tokmill.clean.edits import apply_edits
 from tokmill.kernels.characters import measure_text
 from tokmill.schema import DEDUP_EDITS, NO_SPLIT, one_piece, string_column

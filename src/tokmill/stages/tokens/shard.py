@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.artifacts.manifest import FileEntry, Json, add_counts, file_entry
-from tokmill.artifacts.step import Made, Task, TaskOptions, tally, write_shard_table
+from tokmill.artifacts.step import Made, Task, TaskOptions
+from tokmill.artifacts.upstream import tally, write_shard_table
 from tokmill.errors import TokenizerError
 from tokmill.formats.megatron import write_megatron
 from tokmill.kernels.characters import measure_text

@@ -21,22 +21,20 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tokmill.artifacts.cache import cache_of
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import NO_DOCUMENTS, Json, Receipt, add_counts, sum_counts
 from tokmill.artifacts.step import (
-    Artifact,
     Conduct,
     Input,
     Outcome,
-    Shard,
     Stage,
     Step,
     Task,
     TaskFunction,
-    domain_of,
     hook_inputs,
-    is_chat,
     table_input,
 )
+from tokmill.artifacts.upstream import Shard, domain_of, is_chat
 from tokmill.formats import plugin_of
 from tokmill.stages.tokens.encoded import cached_tasks
 from tokmill.stages.tokens.encoding import FimOptions

@@ -36,26 +36,24 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import FileEntry, Json, Receipt, file_entry, sum_counts
 from tokmill.artifacts.plugins import Plugin
 from tokmill.artifacts.progress import tell_count
 from tokmill.artifacts.step import (
-    Artifact,
     Conduct,
     Input,
     Made,
     Outcome,
-    Shard,
     Stage,
     Step,
     Task,
     TaskFunction,
     TaskOptions,
     hook_inputs,
-    is_chat,
     table_input,
-    write_shard_table,
 )
+from tokmill.artifacts.upstream import Shard, is_chat, write_shard_table
 from tokmill.kernels import hashing
 from tokmill.kernels.characters import measure_text
 from tokmill.packing.mixture import Mixture, has_no_weight, natural_mixture
