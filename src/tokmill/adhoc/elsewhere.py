@@ -101,12 +101,12 @@ def _make(
     step, target = asked.step, asked.target
     work = target / _WORK
     with (
-        open_lease(work, say=progress.say),
+        open_lease(work, say=progress.say) as lease,
         open_journal(work, asked.title, progress) as journal,
         warnings_to(journal.say, journal.count),
     ):
         journal.plan([step.name])
-        session = Session(asked.run, work, resources, shard_bytes, journal)
+        session = Session(asked.run, work, resources, shard_bytes, journal, check=lease.check)
         try:
             made, _, _ = session.run_steps([step], asked.upstream)
         finally:
