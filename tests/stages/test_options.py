@@ -52,6 +52,9 @@ class Here:
     def submit_elsewhere(self, order: bytes, handle: bytes) -> None:
         return None
 
+    def begun_at(self, handle: bytes, submitted_at: float) -> float:
+        return submitted_at
+
     def wait(self, handles: Sequence[bytes], seconds: float | None = None) -> Sequence[bytes]:
         return handles
 
