@@ -257,9 +257,7 @@ class Against(Section):
         8, ge=1, description="shorter items are not looked for [default: 8, or ngram where that is less]"
     )
     min_share: Share = Field(Decimal(0), description="of an item's n-grams, for policy drop")
-    policy: Literal["report", "drop"] = Field(
-        "drop", description="drop: documents of sources under `reference` too"
-    )
+    policy: Literal["report", "drop"] = "drop"
 
     @classmethod
     def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:

@@ -44,7 +44,10 @@ MORE = {
     "Recipe.builds": "what is written for trainers",
     "Against.files": "glob or list of globs of the benchmark: .jsonl, .json, .csv, .tsv, .parquet, .txt",
     "Against.ngram": "words that must agree in a row",
-    "Against.policy": "report: documents stay, and what was found is written down",
+    "Against.policy": (
+        "drop: documents of sources under `reference` too; report: documents stay, and what was found is "
+        "written down"
+    ),
     "Build.name": "names the directory, build/NAME",
     "Build.format": (
         "rows: memmap, npy, and arrow, levanter, litdata, mds, olmo, parquet, which hold documents with "
