@@ -36,6 +36,11 @@ def perform(task: Task) -> Receipt:
         os.kill(os.getpid(), signal.SIGKILL)
     if task.config.get("dies"):
         os.kill(os.getpid(), signal.SIGKILL)
+    if "dies_again" in task.config:
+        marker = Path(task.config["dies_again"])
+        if marker.exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+        marker.touch()
     if task.config.get("is_interrupted"):
         os.kill(os.getpid(), signal.SIGINT)
     if "slow_once" in task.config:  # the first attempt, wherever that is

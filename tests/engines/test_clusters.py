@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +22,10 @@ from slurm_nodes import until
 from tokmill.artifacts.manifest import Receipt
 from tokmill.artifacts.progress import warnings_to
 from tokmill.artifacts.step import Task
-from tokmill.engines.cluster import Engine
-from tokmill.engines.dask import DaskCluster
+from tokmill.engines.cluster import Engine, WorkerLost
+from tokmill.engines.dask import DaskCluster, _hand_over
 from tokmill.engines.local import Resources, check_resources, open_engine
-from tokmill.engines.orders import encode_order, own_code
+from tokmill.engines.orders import carry_out, encode_order, own_code
 from tokmill.errors import EngineError, MissingExtra, RecipeError, TaskFailed
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -114,6 +116,27 @@ def test_a_task_that_always_kills_its_worker_is_named_and_no_other_is_blamed(dri
     assert "a worker died 3 times" in caught.value.what
     assert len(driven.restarts) == 2
     assert set(driven.run([task("after")])) == {"after"}
+
+
+def test_a_worker_that_dies_before_its_reply_is_fetched_is_heard_of(tmp_path: Path) -> None:
+    """The scheduler runs the task again to fetch it, and loses the next worker."""
+    cluster = DaskCluster(None, 1)
+    try:
+        order = encode_order(perform, task("a", dies_again=str(tmp_path / "done")))
+        told = cluster._client.submit(carry_out, order, pure=False, retries=0)
+        handle: Future[bytes] = Future()
+        until(lambda: told.status == "finished", "the task is not done")
+        (nanny,) = cluster._local.workers.values()
+
+        async def fetch() -> None:
+            os.kill(nanny.pid, signal.SIGKILL)
+            await _hand_over(told, handle)
+
+        cluster._client.sync(fetch)
+        with pytest.raises(WorkerLost):
+            cluster.reply(handle)
+    finally:
+        cluster.close()
 
 
 def test_a_run_whose_workers_and_their_nannies_are_all_gone_starts_others(driven: Driven) -> None:

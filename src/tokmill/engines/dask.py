@@ -9,13 +9,14 @@ and then waits for what its workers are at, so that nothing is written behind th
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import secrets
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, InvalidStateError, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,6 +46,25 @@ def open_dask(address: str | None, workers: int | None, on_restart: Callable[[st
 class _Sent(NamedTuple):
     key: str  # as the scheduler knows it
     order: bytes
+
+
+async def _reply_of(told: Any) -> bytes:
+    reply: bytes = await told
+    return reply
+
+
+async def _hand_over(told: Any, handle: Future[bytes]) -> None:
+    """In the client's loop. Dask's own executor does not hear of a worker that dies between the end of a task
+    and the moment when its result is fetched, and who waits for the task waits for ever."""
+    with contextlib.suppress(InvalidStateError):  # nobody wants it any more
+        (done,), _ = await asyncio.wait([asyncio.ensure_future(_reply_of(told))])
+        if done.cancelled():
+            handle.cancel()
+            handle.set_running_or_notify_cancel()
+        elif (error := done.exception()) is not None:
+            handle.set_exception(error)
+        else:
+            handle.set_result(done.result())
 
 
 class DaskCluster:
@@ -93,7 +113,6 @@ class DaskCluster:
             else:
                 self._client = _connect(distributed, address)
             self._undo.callback(self._client.close)
-            self._executor = self._client.get_executor(pure=False, retries=0)
             self._ask_every_worker()
             self._undo = self._undo.pop_all()
 
@@ -103,9 +122,12 @@ class DaskCluster:
 
     def _submit(self, order: bytes, **options: Any) -> Future[bytes]:
         key = f"tokmill-{secrets.token_hex(8)}"
-        future: Future[bytes] = self._executor.submit(carry_out, order, key=key, **options)
-        self._sent[future] = _Sent(key, order)
-        return future
+        told = self._client.submit(carry_out, order, key=key, pure=False, retries=0, **options)
+        handle: Future[bytes] = Future()
+        handle.add_done_callback(lambda one: told.cancel() if one.cancelled() else None)
+        self._client.loop.add_callback(_hand_over, told, handle)
+        self._sent[handle] = _Sent(key, order)
+        return handle
 
     def submit_elsewhere(self, order: bytes, handle: Future[bytes]) -> Future[bytes] | None:
         """On workers of other hosts; where none has another host, on other workers."""

@@ -126,7 +126,7 @@ def _check_stride(following: tuple[int, ...], stride: int) -> None:
             "twice, and leave out others",
             where="load_state_dict",
             next="keep batch size and ranks until the end of the epoch, or train from "
-            "`tokmill.loader.torch.Feed`, where they may change",
+            "a Feed, where they may change",
         )
 
 
