@@ -33,7 +33,7 @@ from rich.table import Table
 
 from tokmill.artifacts.directory import Artifact, begin, finish
 from tokmill.artifacts.manifest import Json, Receipt, build_manifest, file_entry
-from tokmill.artifacts.step import Conduct, Outcome, Step
+from tokmill.artifacts.step import Conduct, Outcome, Step, Unawaited
 from tokmill.artifacts.upstream import write_shard_table
 from tokmill.formats import find_format
 from tokmill.kernels.warm import ensure_compiled
@@ -144,7 +144,7 @@ def measured(step: Step, upstream: dict[str, Artifact]) -> Run:
     phases: list[Phase] = []
     started, working = time.process_time(), 0.0
     conduct: Conduct = STAGES[step.kind].conduct(step, upstream)
-    asked, is_done = next(conduct), False
+    asked, left, is_done = next(conduct), list[Receipt](), False
     while not is_done:
         took, receipts = [], []
         for task in asked:
@@ -153,8 +153,9 @@ def measured(step: Step, upstream: dict[str, Artifact]) -> Run:
             took.append(time.process_time() - before)
         working += sum(took)
         phases += phases_of([task.function for task in asked], took)
+        first = asked.first if isinstance(asked, Unawaited) else 0
         try:
-            asked = conduct.send(receipts)
+            asked, left = conduct.send([*left, *receipts[first:]]), receipts[:first]
         except StopIteration as stop:
             outcome, is_done = stop.value, True
     tokens = sum(
