@@ -44,7 +44,8 @@ from tokmill.stages.build.scored import ByScore, RepeatByScore, SelectByScore
 from tokmill.stages.build.staged import StageOptions, WhereOptions
 from tokmill.stages.curriculum import CurriculumOptions, PlannedStage
 from tokmill.stages.texts import TextsOptions
-from tokmill.stages.tokens.tokenizer import Shares, TokenizerExtra, TokenizerOptions
+from tokmill.stages.tokens.sample import Shares
+from tokmill.stages.tokens.tokenizer import TokenizerExtra, TokenizerOptions
 from tokmill.storage.location import file_sha256
 from tokmill.tokenizers.directory import find_mark, tokenizer_file
 from tokmill.tokenizers.load import load_tokenizer

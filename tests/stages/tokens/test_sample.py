@@ -18,7 +18,7 @@ import tokmill as mill
 from mill import small_corpus
 from tokmill.artifacts.progress import Silence
 from tokmill.artifacts.step import Input, Task
-from tokmill.stages.tokens.tokenizer import (
+from tokmill.stages.tokens.sample import (
     DRAWS,
     ChooseOptions,
     Pick,
