@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import pickle
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pyarrow as pa
@@ -235,5 +237,67 @@ def test_a_plan_of_rows_holds_every_token_once_or_says_how_many_it_leaves() -> N
 def test_a_name_that_is_none_is_told_with_the_nearest() -> None:
     with pytest.raises(InputError, match=r"no measure wrods\n.*`words`"):
         tokmill.measure(["a"], ["wrods"])
+    with pytest.raises(InputError, match=r"parse_error_share needs the language of a file(.|\n)*`filters`"):
+        tokmill.measure(["a"], ["parse_error_share"])
     with pytest.raises(InputError, match="one text is given"):
         tokmill.redact("a text")
+
+
+def choices() -> list[tuple[str, str]]:
+    """Every parameter of every function that takes one of some words, and nothing else but None."""
+    found = []
+    for name in sorted(dir(tokmill)):
+        function = getattr(tokmill, name)
+        if inspect.isfunction(function):
+            for parameter, kind in get_type_hints(function).items():
+                parts = [kind] if get_origin(kind) is Literal else get_args(kind)
+                words = [part for part in parts if part is not type(None)]
+                if words and all(get_origin(part) is Literal for part in words):
+                    found.append((name, parameter))
+    return found
+
+
+@pytest.mark.parametrize(("name", "parameter"), choices())
+def test_a_word_that_is_no_choice_is_refused_before_anything_is_done(name: str, parameter: str) -> None:
+    function = getattr(tokmill, name)
+    parameters = inspect.signature(function).parameters.values()
+    given = [one for one in parameters if one.kind is not one.VAR_POSITIONAL]
+    needed = {one.name: None for one in given if one.default is one.empty}
+    with pytest.raises(InputError, match="'frist' is not a choice") as error:
+        function(**{**needed, parameter: "frist"})
+    assert error.value.where == parameter
+    assert "set one of " in error.value.next
+
+
+@pytest.mark.parametrize(
+    ("lengths", "groups", "where"),
+    [
+        ([1.7, 2.9], None, "lengths"),
+        ([3, -1], None, "lengths"),
+        (["a"], None, "lengths"),
+        ([[1]], None, "lengths"),
+        ([3, 4], [1], "groups"),
+    ],
+)
+def test_lengths_and_groups_that_are_none_are_told(lengths: Any, groups: Any, where: str) -> None:
+    with pytest.raises(InputError) as error:
+        tokmill.pack(lengths, 4, groups=groups)
+    assert error.value.where == where
+
+
+def test_groups_may_be_names_and_no_row_holds_two() -> None:
+    names = np.array(["math", "web", "math", "web", "web"])
+    spans = tokmill.pack([3, 2, 2, 3, 1], 4, layout="best_fit", groups=names).spans()
+    rows: dict[int, set[str]] = {}
+    for row, document in zip(spans[0].tolist(), spans[1].tolist(), strict=True):
+        rows.setdefault(row, set()).add(str(names[document]))
+    assert all(len(held) == 1 for held in rows.values())
+    assert tokmill.pack([], 4).n_rows == 0
+
+
+def test_choices_are_found_where_they_are() -> None:
+    assert {("ablate", "held_out"), ("pack", "layout"), ("near_duplicates", "unit")} < set(choices())
+    assert len(choices()) >= 40
+    with pytest.raises(InputError, match="is not a choice"):
+        tokmill.ablate(["a", "b"], device=0)  # type: ignore[arg-type]
+    assert pickle.loads(pickle.dumps(tokmill.pack)) is tokmill.pack  # noqa: S301

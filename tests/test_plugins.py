@@ -11,7 +11,7 @@ import subprocess
 import sys
 import venv
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from mill import tokmill as command
 from tokmill import Source
 from tokmill.artifacts import plugins
 from tokmill.errors import InputError, RecipeError, TokmillError
-from tokmill.loader import open_dataset
+from tokmill.loader import open_curriculum, open_dataset
 from tokmill.sources.readers import READERS
 from tokmill.sources.reading import Reader, Reading, Record, Taken, gather, whole_file
 from tokmill.storage.location import InputFile
@@ -342,6 +342,8 @@ BROKEN = {
         ("raise SystemExit", "the measure failed (SystemExit; line 3)"),
         ("return [next(count) for _ in a[0]['text']]",
          "the measure answers differently when it is asked again: for row 0 0"),
+        ("return [next(count) if ' 30 ' in text else 0 for text in a[0]['text']]",
+         "the measure answers differently when it is asked again: for row 5 0"),
     ],
     "transforms": [
         ("return 7", "the transform failed (TypeError"),
@@ -362,8 +364,15 @@ BROKEN = {
          "the tokenizer encoded a text to <U1 of shape ()"),
         ("return Toy(encode_batch=lambda texts: [[next(count)] for _ in texts])",
          "answers differently when it is asked"),
+        ("return Toy(encode_batch=lambda texts: [[next(count) if ' ' in text else 5] for text in texts])",
+         "answers differently when it is asked"),
         ("return Toy(encode_batch=lambda texts: 1 / 0)",
          "the tokenizer failed (ZeroDivisionError: division by zero; line 3)"),
+        ("return Toy(specials=None)", "the tokenizer failed (TypeError: 'NoneType' object is not iterable"),
+        ("return Toy(specials={'<a>': 999})", "the tokenizer has the special token '<a>' with the id 999"),
+        ("return Toy(specials={'<a>': -1})", "the tokenizer has the special token '<a>' with the id -1"),
+        ("return Toy(specials={'': 5})", "the tokenizer has the special token '' with the id 5"),
+        ("return Toy(specials=['<a>'])", "the tokenizer failed (ValueError"),
         ("return Toy(token_id=lambda token: 'end')", "the tokenizer gave 'end' for the token '<stop>'"),
     ],
 }  # fmt: skip
@@ -393,6 +402,81 @@ def test_what_breaks_its_contract_is_named_with_what_it_returned(
     assert what in caught.value.what
     assert caught.value.where.endswith(f"{tmp_path / 'broken.py'}:broken")
     assert caught.value.next
+
+
+SCORER = """import itertools, msgspec, numpy as np
+from tokmill.scores import ScoreKind
+count = itertools.count()
+class Options(msgspec.Struct, frozen=True): pass
+class Scorer:
+    def score(self, texts):
+        n = len(texts.offsets) - 1
+        {}
+def open_scorer(options, paths):
+    {}
+    return Scorer()
+KIND = ScoreKind("{}", Options, open_scorer, files=())
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], str]]:
+    """Installs a kind of scores, as an installer does it; its name."""
+    known = (plugins._points, plugins._installed, plugins.installed_digest)
+
+    def install(score: str, opening: str) -> str:
+        name = f"scorer_{hashlib.sha256((score + opening).encode()).hexdigest()[:8]}"
+        info = tmp_path / f"site/{name}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (tmp_path / f"site/{name}.py").write_text(SCORER.format(score, opening, name))
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[tokmill.scores]\n{name} = {name}:KIND\n")
+        monkeypatch.syspath_prepend(tmp_path / "site")
+        for cached in known:
+            cached.cache_clear()
+        return name
+
+    yield install
+    for cached in known:
+        cached.cache_clear()
+
+
+SCORED = {"measure": "score.mine", "min": 0.5, "reason": "low"}
+
+
+@pytest.mark.parametrize(
+    ("score", "opening", "what"),
+    [
+        ("raise KeyError('embedding')", "pass", "the score failed (KeyError: 'embedding'; line 8)"),
+        ("return np.zeros(n)", "raise OSError('no model')", "the score failed (OSError: no model; line 10)"),
+        ("return np.array([next(count) for _ in range(n)]) / 1e9", "pass",
+         "the score answers differently when it is asked again: for row 0 0.0, then 2."),
+        ("return np.zeros(n + 1)", "pass", "the score answered float64 of shape (26,) for 25 texts"),
+        ("return ['a'] * n", "pass", "the score answered <U1 of shape (25,) for 25 texts"),
+        ("return np.full(n, np.nan)", "pass", "or no finite number"),
+    ],
+)  # fmt: skip
+def test_a_scorer_of_a_package_is_held_to_what_it_must_answer(
+    score: str, opening: str, what: str, package: Callable[[str, str], str], tmp_path: Path
+) -> None:
+    write_corpus(tmp_path)
+    name = package(score, opening)
+    sections = {"scores": [{"name": "mine", "plugin": name}], "filters": [SCORED]}
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe(HOOKS, **sections)))
+    with pytest.raises(TokmillError) as caught:
+        tokmill.run(tmp_path / "recipe.yaml", workers=1, until="clean")
+    assert what in caught.value.what
+    assert caught.value.where.endswith(f"{name} ({name}:KIND)")
+    assert caught.value.next
+
+
+def test_a_scorer_may_answer_a_list(package: Callable[[str, str], str], tmp_path: Path) -> None:
+    write_corpus(tmp_path)
+    name = package("return [0.25] + [0.75] * (n - 1)", "pass")
+    sections = {"scores": [{"name": "mine", "plugin": name}], "filters": [SCORED], "transforms": []}
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe(HOOKS, **sections)))
+    out = tokmill.run(tmp_path / "recipe.yaml", workers=1, until="clean").out
+    assert load_manifest(out / "clean/mail").counts["dropped"] == {"low": 2}, "the first of each of two files"
 
 
 @pytest.mark.parametrize(
@@ -539,6 +623,36 @@ def test_a_build_is_checked_and_peeked_into_with_the_file(finished: Path) -> Non
     assert checked.returncode == 0, checked.stdout + checked.stderr
     peeked = command("peek", finished / "build/theirs", "--hooks", hooks, "--json")
     assert json.loads(peeked.stdout)["pieces"][0]["text"].startswith("Document 1 of the mill")
+
+
+def test_builds_are_compared_with_the_file(finished: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    build, hooks = finished / "build/theirs", finished.parent.parent / "hooks.py"
+    quick = ("--size", "0.2M", "--tokens", "512", "--seeds", "1", "--held-out-bytes", "50", "--device", "cpu")
+    words = ("ablate", build, build, *quick, "--out", tmp_path / "ablation")
+    refused = command(*words)
+    assert "give that file as `hooks`" in refused.stderr
+    done = command(*words, "--hooks", hooks, "--json", env={"OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr
+    assert {one["difference"] for one in json.loads(done.stdout)["differences"]} == {0.0}
+
+
+def test_stages_are_opened_with_the_file_and_their_index(tmp_path: Path) -> None:
+    stages = [{"name": name, "steps": steps} for name, steps in (("one", 2), ("two", 1))]
+    mixture = {"weights": {"default": 1}, "batch_tokens": 128, "held_out": "whole", "stages": stages}
+    out = tokmill.run(write_corpus(tmp_path, mixture=mixture), workers=1).out
+    opening = "from tokmill.loader import open_curriculum; print(len(open_curriculum({!r}, {})))"
+    refused = in_another_process(opening.format(str(out), "'theirs'"))
+    assert "needs the one with the sha256" in refused.stderr
+    hooks = f"'theirs', hooks={str(tmp_path / 'hooks.py')!r}"
+    assert in_another_process(opening.format(str(out), hooks)).stdout == "3\n"
+    listed = "from tokmill.loader import list_splits; print(list_splits({!r}, hooks={!r}))"
+    asked = listed.format(str(out / "build/theirs-one"), str(tmp_path / "hooks.py"))
+    assert in_another_process(asked).stdout.startswith("['train'"), in_another_process(asked).stderr
+    by_index = open_curriculum(out, "ours", boundaries="index")
+    assert all(batches.datasets[0].index is not None for batches in by_index.stages)
+    with pytest.raises(TokmillError, match="the tokenizer"):
+        open_curriculum(out, "ours", tokenizer_sha256="0" * 64)
 
 
 def test_a_dataset_goes_to_another_process_with_its_file(finished: Path) -> None:

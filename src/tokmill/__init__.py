@@ -19,8 +19,12 @@ import functools
 import importlib
 import keyword
 import re
+import types
+import typing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tokmill import errors
 
 if TYPE_CHECKING:
     from tokmill.adhoc.columns import (
@@ -180,7 +184,41 @@ def __getattr__(name: str) -> Any:
     home = _home_of().get(name)
     if home is None:
         raise AttributeError(f"module 'tokmill' has no attribute {name!r}")
-    return getattr(importlib.import_module(home), name)
+    found = getattr(importlib.import_module(home), name)
+    return _with_choices(found) if isinstance(found, types.FunctionType) else found
+
+
+@functools.cache
+def _with_choices(function: types.FunctionType) -> Any:
+    """The function, refusing words that are none of its choices, as a recipe and the command line do."""
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+
+    @functools.wraps(function)
+    def checked(*arguments: Any, **options: Any) -> Any:
+        for name, value in (dict(zip(names, arguments, strict=False)) | options).items():
+            known = _choices(function).get(name, (value,))
+            if not any(value is one or (isinstance(value, str) and value == one) for one in known):
+                raise errors.InputError(
+                    f"{value!r} is not a choice",
+                    where=name,
+                    next=f"set one of {', '.join(one or 'None' for one in known)}",
+                )
+        return function(*arguments, **options)
+
+    checked.__module__ = __name__  # where pickle finds it
+    return checked
+
+
+@functools.cache
+def _choices(function: types.FunctionType) -> dict[str, tuple[str | None, ...]]:
+    """Of parameters that take some words and nothing else, or None."""
+    found = {}
+    for name, kind in typing.get_type_hints(function).items():
+        is_union = typing.get_origin(kind) in (typing.Union, types.UnionType)
+        parts = typing.get_args(kind) if is_union else (kind,)
+        if all(part is type(None) or typing.get_origin(part) is typing.Literal for part in parts):
+            found[name] = tuple(one for part in parts for one in typing.get_args(part) or (None,))
+    return found
 
 
 def __dir__() -> list[str]:

@@ -132,3 +132,16 @@ def test_gc_frees_the_cache(tmp_path: Path) -> None:
     mill.gc(out, delete=True)
     assert not cache.exists()
     assert mill.verify(out).ok
+
+
+def test_what_is_kept_for_a_step_goes_with_that_step_and_with_no_build_or_source(tmp_path: Path) -> None:
+    builds = [{"name": name, "format": "memmap"} for name in ("rows", "tokens", "d")]
+    out = mill.run(make_run(tmp_path, documents=5, builds=builds), workers=1).out
+    cache = out.with_name(f"{out.name}.cache")
+    before = files_below(cache)
+    assert {path.relative_to(cache).parts[0] for path in before} == {"tokens", "dedup"}
+    mill.run(make_run(tmp_path, documents=5, builds=builds[:1]), workers=1)
+    assert not (out / "build/tokens").exists()
+    assert files_below(cache) == before
+    mill.run(make_run(tmp_path, documents=5, builds=builds[:1], dedup={"exact": False}), workers=1)
+    assert {path.relative_to(cache).parts[0] for path in files_below(cache)} == {"tokens"}

@@ -69,6 +69,27 @@ def test_a_score_agrees_with_itself(run: Path) -> None:
     assert mill.score_compare(run, "score.edu", "score.edu").correlation == 1
 
 
+def test_sources_that_are_not_cleaned_yet_are_named(tmp_path: Path) -> None:
+    """A run that was cut short: what it has is compared."""
+    run = mill.run(small_corpus(tmp_path, 8, filters=FILTERS), workers=1, until="clean").out
+    measured = load_table(run / "clean/problems/measures-00000-000.parquet", ["chars"])
+    whole = mill.score_compare(run, "chars", "chars")
+    assert whole.missing == ()
+    assert sorted(whole.by_source) == ["notes", "problems"]
+    for left in (run, run / "clean/notes"):
+        (left / "manifest.json").unlink()
+    found = mill.score_compare(run, "chars", "chars", examples=99)
+    assert found.missing == ("notes",)
+    assert found.documents == measured.num_rows
+    assert {one["source"] for one in found.examples} == {"problems"} == set(found.by_source)
+    told = tokmill("score", "compare", run, "chars", "chars")
+    assert told.returncode == 0
+    assert "not cleaned yet: notes" in told.stderr
+    (run / "clean/problems/manifest.json").unlink()
+    with pytest.raises(InputError, match="no source of this run is cleaned yet"):
+        mill.score_compare(run, "chars", "chars")
+
+
 def test_what_was_not_measured_is_named_with_what_was(run: Path) -> None:
     with pytest.raises(InputError, match=r"score\.math was not measured of problems\n.*chars, score\.edu"):
         mill.score_compare(run, "score.edu", "score.math")

@@ -252,6 +252,12 @@ def test_the_command_prints_the_same_figures(run: Path, tmp_path: Path) -> None:
     shown = CliRunner().invoke(main, ["seen", str(build), *steps])
     assert shown.exit_code == 0
     assert f"{20 * 48:,}" in shown.output
+    # met more often than is listed
+    long = ["--step", "9000", "--batch-size", "4", "--doc-id", "problem-00016"]
+    met = json.loads(CliRunner().invoke(main, ["seen", str(build), *long, "--json"]).stdout)["meetings"]
+    lines = CliRunner().invoke(main, ["seen", str(build), *long]).stdout.splitlines()
+    listed = sum("tokens" in line and "problem-00016" in line for line in lines)
+    assert lines[-1] == f"and {len(met) - listed:,} more: see --json"
 
 
 def test_the_command_is_told_of_the_buckets_of_a_loader(run: Path) -> None:

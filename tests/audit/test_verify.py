@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tokmill as mill
-from mill import small_corpus
+from mill import small_corpus, tokmill
 from written import MANIFEST, Json, file_sha256, rewrite_manifest
 
 
@@ -80,6 +80,22 @@ def test_every_damage_to_every_file_is_found_and_named(
             assert any(problem.where == name for problem in report.problems), report.problems
         path.write_bytes(original)
     assert mill.verify(copy).ok
+
+
+def test_what_other_commands_write_into_a_run_is_no_fault_of_it(copy: Path) -> None:
+    """And a takedown takes all of it, because it may quote documents."""
+    before, files = mill.verify(copy), set(files_of(copy))
+    mill.report(copy, cards=True)
+    for format, name in (("markdown", "review.md"), ("json", "review.json")):
+        told = tokmill("review", copy, "--format", format, "--out", copy / name)
+        assert told.returncode == 0, told.stderr
+    added = {path.name for path in set(files_of(copy)) - files}
+    assert added >= {"report.html", "report.json", "review.md", "review.json", "DATACARD.md"}
+    found = mill.verify(copy)
+    assert (found.problems, found.digest) == ([], before.digest)
+    done = mill.forget(copy, doc_id="problem-00003", workers=1)
+    assert set(done.removed) == added
+    assert not added & {path.name for path in copy.iterdir()}
 
 
 @pytest.mark.parametrize(

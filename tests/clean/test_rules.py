@@ -182,12 +182,14 @@ def test_compiled_filters_survive_their_manifest() -> None:
 
 
 OF_OUR_OWN = [
-    reason.replace("<word>", "noai") for reason in REASONS["clean", "drop", "Documents, before the rules"]
+    reason.replace("<word>", "noai")
+    for kind in (("clean", "drop", "Documents, before the rules"), ("dedup", "drop", "Copies"))
+    for reason in REASONS[kind]
 ]
 
 
 @pytest.mark.parametrize("reason", OF_OUR_OWN)
-def test_a_rule_has_no_reason_that_cleaning_gives_for_something_else(reason: str) -> None:
+def test_a_rule_has_no_reason_that_tokmill_gives_for_something_else(reason: str) -> None:
     with pytest.raises(RecipeError, match=f"`{reason}` is a reason of tokmill's own") as caught:
         clean([{"text": "some text"}], filters=[{"measure": "chars", "min": 5, "reason": reason}])
     assert caught.value.next == "give the rule another `reason`"

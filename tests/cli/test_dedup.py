@@ -162,3 +162,24 @@ def test_a_slip_of_the_command_line_is_told(tmp_path: Path, arguments: list[str]
     assert result.exit_code in (1, 2)
     assert told in result.output
     assert not isinstance(result.exception, (KeyError, IndexError, ValueError))
+
+
+@pytest.mark.parametrize("threshold", ["much", "nan", "0", "1.5"])
+def test_a_curve_of_no_similarity_is_refused(threshold: str) -> None:
+    refused = tokmill("dedup", "--curve", "--threshold", threshold)
+    assert refused.exit_code in (1, 2)
+    assert "threshold" in refused.output
+
+
+def test_the_curve_is_shown_without_a_place_that_nothing_is_written_to() -> None:
+    shown = tokmill("dedup", "--curve", "--threshold", "0.8", "--json")
+    assert shown.exit_code == 0, shown.output
+    told = json.loads(shown.stdout)
+    for similarity, share in told["curve"]:
+        assert share == pytest.approx(1 - (1 - similarity ** told["rows"]) ** told["bands"], abs=1e-6)
+
+
+def test_without_a_curve_the_place_is_asked_for(norm: Path) -> None:
+    refused = tokmill("dedup", str(norm))
+    assert refused.exit_code == 2
+    assert "Missing option '--out'" in refused.output

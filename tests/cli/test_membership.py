@@ -327,3 +327,29 @@ def test_a_budget_leaves_documents_out_and_those_that_stay_are_in_their_split(
     found = members(tmp_path / "out", manifest=listing)
     assert {ok for ok, _ in found.values()} == {True}, found
     assert set(found) == {"train", "valid"}
+
+
+@pytest.mark.parametrize("tokens", [0, "10kk", -5])
+def test_a_budget_that_is_no_amount_is_told(sample: Path, tmp_path: Path, tokens: int | str) -> None:
+    with pytest.raises(InputError, match="should be an amount") as error:
+        mill.build(
+            "memmap",
+            manifest=sample,
+            out=tmp_path / "out",
+            tokens=tokens,
+            tokenizer=sample.parent.parent / "spm.model",
+        )
+    assert error.value.where == "tokens"
+
+
+@pytest.mark.parametrize("without", [0, 40])
+def test_a_sample_of_which_some_records_have_no_split_is_refused(
+    sample: Path, tmp_path: Path, without: int
+) -> None:
+    records = [json.loads(line) for line in sample.read_text().splitlines()]
+    del records[without]["split"]
+    path = tmp_path / "manifest.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    model = sample.parent.parent / "spm.model"
+    with pytest.raises(InputError, match=f"line {without + 1 if without else 2} is otherwise"):
+        mill.build("memmap", manifest=path, out=tmp_path / "out", tokenizer=model)

@@ -154,6 +154,20 @@ def test_a_build_is_shown_as_text_with_the_tokenizer_that_lies_in_it(
         assert run_json("peek", moved / split)["pieces"]
 
 
+def test_tokens_of_a_corpus_are_counted_with_a_tokenizer_and_with_its_directory_alike(
+    corpus: Path, model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "hub").mkdir()
+    shutil.copy(model, tmp_path / "hub" / "tokenizer.model")
+    files = ["materialize", "files", corpus / "a.jsonl", "--name", "a", "--out", tmp_path]
+    first, second = (run_json(*files, "--tokenizer", path) for path in (model, tmp_path / "hub"))
+    assert first == second
+    listed = json.loads(Path(first["manifest"]).read_text())
+    encoder = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    tokens = sum(len(encoder.encode(text)) for text in texts_of(corpus, "a"))
+    assert listed["invariants"]["tokens"] == tokens
+
+
 def test_a_cache_is_shown_as_text_split_by_split(corpus: Path, model: Path, tmp_path: Path) -> None:
     sample = mill.materialize_sample(
         corpus / "a.jsonl", out=tmp_path / "mini", k=30, seed=1, splits={"train": 20, "valid": 6, "test": 4}

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -150,3 +151,66 @@ def test_a_rest_that_was_killed_as_it_began_is_a_rest_to_whoever_goes_on(
         mill.run(place / "new.yaml", place / "begun_old", workers=1)
     mill.continue_(build, recipe=place / "new.yaml", out=place / "begun_old", at=state, workers=1)
     assert mill.verify(place / "begun_old").digest == expected.digest
+
+
+def lost(path: Path) -> None:
+    path.unlink()
+
+
+def garbled(path: Path) -> None:
+    path.write_bytes(b"x" * path.stat().st_size)
+
+
+def of_other_rows(path: Path) -> None:
+    """As sound a Parquet file, with its metadata, as the one that was there."""
+    table = pq.read_table(path)
+    pq.write_table(table.slice(1), path)
+
+
+def bit_flipped(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[60] ^= 1  # in its first column
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("damage", [lost, garbled, of_other_rows, bit_flipped])
+def test_a_history_that_is_damaged_is_made_again_by_continue_alone(
+    place: Path, rest: Path, state: Json, damage: Callable[[Path], None]
+) -> None:
+    """Without it the recipe makes a run from the beginning, where all that was trained on comes again."""
+    out, before = shutil.copytree(rest, place / damage.__name__), mill.verify(rest)
+    order = (out / "mixture/order-train.parquet").read_bytes()
+    damage(out / "seen.parquet")
+    if damage is lost:
+        (out / "manifest.json").unlink()  # the mixture says it too
+    else:
+        found = mill.verify(out)
+        assert [problem.where for problem in found.problems] == ["seen.parquet"]
+        assert "`tokmill continue`" in found.next
+        assert "tokmill run" not in found.next
+        with pytest.raises(InputError, match=r"seen\.parquet"):
+            mill.forget(out, doc_id=sorted(ids_in(out, "web"))[:1], workers=1)
+        assert not (out / "forgotten.parquet").exists()
+    with pytest.raises(InputError, match=r"seen\.parquet") as refused:
+        mill.run(place / "new.yaml", out, workers=1, verify=True)
+    assert "give the same `tokmill continue` again" in str(refused.value)
+    longer = recipe_of("web", "math", "more", mixture={**LONGER, "tokens": 14500})
+    with pytest.raises(InputError, match=r"seen\.parquet"):
+        mill.run(written(place, "longer", longer), out, workers=1)
+    assert (out / "mixture/order-train.parquet").read_bytes() == order
+    arguments: Json = {"recipe": place / "new.yaml", "out": out, "at": state, "workers": 1}
+    mill.continue_(place / "old/build/rows", **arguments)
+    assert mill.verify(out).problems == []
+    assert mill.verify(out).digest == before.digest
+
+
+def test_the_history_of_another_run_is_not_written_over_where_it_cannot_be_read(
+    place: Path, rest: Path
+) -> None:
+    out = shutil.copytree(rest, place / "garbled_of_old")
+    garbled(out / "seen.parquet")
+    with pytest.raises(InputError, match="holds the rest of another run"):
+        mill.continue_(
+            place / "twice/build/rows", recipe=place / "new.yaml", out=out, step=2, batch_size=3, workers=1
+        )
+    assert set((out / "seen.parquet").read_bytes()) == set(b"x")

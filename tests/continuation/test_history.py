@@ -194,6 +194,28 @@ def test_a_stage_whose_build_is_not_there_is_told(place: Path, tmp_path: Path) -
     assert not (tmp_path / "rest").exists()
 
 
+@pytest.mark.parametrize("told", ["step", "state"])
+def test_the_build_of_a_stage_is_of_those_before_it_too(place: Path, tmp_path: Path, told: str) -> None:
+    """By a step, or by the state of a loader that knows of no stages."""
+    builds = [place / f"staged/build/rows-{stage['name']}" for stage in STAGES]
+    loader = Batches(open_dataset(builds[1], "train"), 2, 5)
+    loader.position = 6
+    own = [Counter(range(len(open_dataset(builds[0], "train")))), Counter[int]()]
+    own[1].update(loader.sample(0, number)[1] for number in range(6))
+    had = summed(map(had_of, builds, own))
+    recipe, out = recipe_at(place, "longer", mixture=LONGER), tmp_path / "rest"
+    asked: dict[str, Any] = {"step": 3, "batch_size": 2, "seed": 5}
+    asked = asked if told == "step" else {"at": loader.state_dict()}
+    made = mill.continue_(builds[1], recipe=recipe, out=out, workers=1, **asked)
+    assert table_of(out) == hashed(had)
+    assert [one.build for one in made.continues.builds] == ["build/rows-main", "build/rows-long"]
+    with pytest.raises(InputError, match="last steps of stages"):
+        mill.continue_(
+            builds[1], recipe=recipe, out=tmp_path / "none", workers=1, drop_last=True,
+            **{"batch_size": 2, **asked},
+        )  # fmt: skip
+
+
 # -- histories of which one is in another ----------------------------------------------------------
 
 

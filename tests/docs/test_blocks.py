@@ -22,6 +22,7 @@ from docs.pages import (
 from slurm_nodes import slurm_nodes
 from tokmill import load_recipe
 from tokmill.cli import main
+from tokmill.recipe.file import parse_recorded
 
 _README, _TUTORIAL = REPOSITORY / "README.md", REPOSITORY / "docs/tutorial.md"
 _HOW_TO = sorted((REPOSITORY / "docs/how-to").glob("*.md"))
@@ -195,7 +196,8 @@ def test_parts_of_recipes_are_parts_of_a_recipe(page: Path, tmp_path: Path) -> N
         around = "".join(f"{name}: {_AROUND[name]}\n" for name in missing)
         path = tmp_path / f"{block.where.replace('/', '-')}.yaml"  # whose name an error begins with
         path.write_text(f"name: part\n{around}{block.code}", encoding="utf-8")
-        load_recipe(path)
+        recipe = load_recipe(path)
+        assert parse_recorded(recipe.model_dump(mode="json")) == recipe.model_copy(update={"review": None})
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=_named)

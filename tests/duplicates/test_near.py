@@ -29,6 +29,7 @@ from tokmill.duplicates.near import (
     unique_pairs,
     verify_pairs,
 )
+from tokmill.errors import TokmillError
 from tokmill.kernels.minhash import EMPTY, band_keys
 
 QUICK = settings(deadline=None, max_examples=100)
@@ -162,6 +163,12 @@ def test_chosen_bands_fit_and_one_more_row_would_find_too_little(threshold: floa
         assert near.found_share(threshold, bands, rows) >= near.MIN_FOUND
     for more in range(rows + 1, permutations + 1):
         assert near.found_share(threshold, permutations // more, more) < near.MIN_FOUND
+
+
+@pytest.mark.parametrize("threshold", [float("nan"), 0, 1.5])
+def test_a_threshold_that_is_no_similarity_is_told(threshold: float) -> None:
+    with pytest.raises(TokmillError, match=f"a threshold of {threshold}"):
+        near_duplicates(["some text"], threshold=threshold)
 
 
 def test_the_curve_rises_from_nothing_to_everything() -> None:

@@ -122,6 +122,25 @@ def test_a_last_line_without_a_newline_by_an_editor_is_kept(tmp_path: Path) -> N
     assert path.read_bytes().count(b"\n") == 3
 
 
+def test_a_link_stays_one_and_the_file_that_people_share_has_every_label_and_its_mode(tmp_path: Path) -> None:
+    shared = tmp_path / "shared" / "labels.jsonl"
+    shared.parent.mkdir()
+    link = tmp_path / "mine.jsonl"
+    link.symlink_to(shared)  # to a file that is not there yet
+    store = LabelStore(link)
+    store.save(label("a"))
+    shared.chmod(0o664)
+    store.save(label("b"))
+    store.save(label("a", "bad"))
+    store.save(label("c"))
+    store.remove("b", "se")
+    assert link.is_symlink()
+    assert plain(shared) == {"a": "bad", "c": "good"}
+    assert {one.doc_id: one.label for one in LabelStore(shared).load()} == {"a": "bad", "c": "good"}
+    assert shared.stat().st_mode & 0o777 == 0o664
+    assert [one.name for one in (*tmp_path.iterdir(), *shared.parent.iterdir()) if one.name[0] == "."] == []
+
+
 def test_a_line_that_is_no_label_is_told_by_its_number_and_nothing_is_written(tmp_path: Path) -> None:
     path = tmp_path / "labels.jsonl"
     path.write_text('{"id": "a", "label": "good"}\n{"id": "b"}\n')

@@ -124,6 +124,17 @@ def test_a_filter_shows_as_many_as_the_files_have(
     assert len(explored.texts(".chip")) == len(filters)
 
 
+def test_a_chip_names_the_column_of_a_hook_whose_name_has_a_colon(explored: Explored) -> None:
+    explored.go("documents")
+    read = "import('/static/filters.js').then((file) => file.parseFilter(%s, %s))"
+    names = json.dumps(["source", "hook.hooks.py:vow", "hook.hooks.py:vow:els"])
+    asked = [("hook.hooks.py:vow", "0.2.."), ("hook.hooks.py:vow:els", "null"), ("source", "a:b")]
+    for column, value in asked:
+        found = explored.page.run(read % (json.dumps(f"!{column}:{value}"), names))
+        assert (found["column"], found["not"]) == (column, True)
+    assert found["values"] == ["a:b"]
+
+
 def test_a_filter_is_added_by_hand_and_stands_in_the_address(explored: Explored, counted: Counted) -> None:
     explored.go("documents")
     page = explored.page

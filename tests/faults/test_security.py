@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import functools
 import json
+import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,7 +27,7 @@ OUTSIDE = ["../secret", "/etc/passwd", "a/../../secret", "..", ""]
 RUNS_TEXT = {"artifacts/plugins.py"}
 STARTS_PROCESSES = {
     "engines/forking.py",
-    "artifacts/manifest.py",  # git rev-parse, with fixed arguments
+    "artifacts/manifest.py",  # git rev-parse HEAD, with fixed arguments
     "kernels/warm.py",  # this Python, to compile kernels of ours
     "storage/relay.py",  # this Python, to read object stores for a forked process
     "engines/slurm_jobs.py",  # sbatch, squeue, scancel, scontrol, with the user's own options
@@ -80,6 +82,58 @@ def test_no_process_is_started_from_input() -> None:
     for _, tree in modules():
         for node in ast.walk(tree):
             assert not (isinstance(node, ast.keyword) and node.arg == "shell")
+
+
+@pytest.mark.parametrize("has_object", [True, False])
+def test_a_repository_runs_nothing_by_what_its_config_names(
+    tmp_path: Path, has_object: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recipe that came with a `.git` of somebody else's."""
+    place, marker, evil = tmp_path / "place", tmp_path / "marker", tmp_path / "evil.sh"
+    place.mkdir()
+    evil.write_text(f'#!/bin/sh\necho "$0 $*" >> {marker}\nexit 1\n')
+    evil.chmod(0o755)
+    for hook in ("post-index-change", "reference-transaction", "fsmonitor-watchman"):
+        (tmp_path / "hooks" / hook).parent.mkdir(exist_ok=True)
+        (tmp_path / "hooks" / hook).symlink_to(evil)
+    (place / "git").symlink_to(evil)
+    (place / "a.txt").write_text("text\n")
+    (place / "recipe.yaml").write_text("name: a\nsources: [{name: s, files: a.txt}]\n")
+    (place / ".gitattributes").write_text("* filter=e diff=e\n")
+    git = ("git", "-C", place, "-c", "user.name=M", "-c", "user.email=m@e.org", "-c", "commit.gpgsign=false")
+    for command in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "first")):
+        subprocess.run([*git, *command], check=True)
+    (place / "a.txt").write_text("another text\n")
+    if not has_object:
+        (head,) = (place / ".git/refs/heads").iterdir()
+        head.write_text(f"{'1' * 40}\n")
+    settings = {
+        "core.fsmonitor": evil,
+        "core.pager": evil,
+        "pager.rev-parse": "true",
+        "core.editor": evil,
+        "core.sshCommand": evil,
+        "core.alternateRefsCommand": evil,
+        "core.hooksPath": tmp_path / "hooks",
+        "core.repositoryFormatVersion": 1,
+        "filter.e.clean": evil,
+        "filter.e.smudge": evil,
+        "filter.e.process": evil,
+        "diff.e.textconv": evil,
+        "diff.external": evil,
+        "alias.rev-parse": f"!{evil}",
+        "extensions.partialClone": "e",
+        "remote.e.promisor": "true",
+        "remote.e.url": f"ext::{evil}",
+        "protocol.ext.allow": "always",
+    }
+    for name, value in settings.items():
+        subprocess.run(["git", "config", "-f", place / ".git/config", name, str(value)], check=True)
+    monkeypatch.setenv("PATH", f".{os.pathsep}{os.environ['PATH']}")
+    tokmill.run(place / "recipe.yaml", tmp_path / "out", workers=1, until="ingest")
+    assert not marker.exists(), marker.read_text()
+    subprocess.run([*git, "status"], check=False, capture_output=True, stdin=subprocess.DEVNULL)
+    assert marker.exists()  # by these settings a command that looks at files does run something
 
 
 def test_no_remote_code_is_asked_for() -> None:

@@ -387,6 +387,16 @@ def test_of_many_languages_the_one_that_is_kept_is_read_and_a_notice_says_so(
     assert ids_read(out) == ["asm_Beng"]
 
 
+def test_an_estimate_reads_the_config_of_the_language_that_is_kept(
+    hub: LoopbackHub, languages: str, tmp_path: Path
+) -> None:
+    done = tokmill(hub, tmp_path, "plan", of_languages(tmp_path, ["fr"]), "--estimate", "--json")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("configs and no default: fra_Latn is read") == 1
+    (source,) = json.loads(done.stdout)["estimate"]["sources"].values()
+    assert source["documents"] == source["kept"][0] == 1
+
+
 @pytest.mark.parametrize("keep", [[], ["en"], ["sr"], ["fr", "de"]])
 def test_where_it_is_not_clear_which_language_the_configs_are_listed(
     hub: LoopbackHub, languages: str, tmp_path: Path, keep: list[str]

@@ -552,3 +552,23 @@ def test_the_mini_path_is_ten_lines(tmp_path):
         assert array.shape == (8, 64)
     assert full["tokens"].shape == (96, 64)
     assert sorted(full["tokens"].tolist()) == sorted([doc + [EOS] * (64 - len(doc)) for doc in docs[:96]])
+
+
+def test_numbers_of_numpy_are_numbers_and_a_state_of_them_is_json(numbered):
+    plain = {"batch_size": 4, "seed": 3, "rank": 0, "world_size": 1, "prefetch": 0}
+    scalars = {name: np.int64(value) for name, value in plain.items()}
+    expected = stream(Batches(numbered(20), **plain, bucketing=Bucketing(8, 4)))
+    batches = Batches(numbered(20), **scalars, bucketing=(np.int64(8), 4))
+    assert numbers(next(iter(batches))) == expected[0]
+    state = json.loads(json.dumps(batches.state_dict()))
+    resumed = Batches(numbered(20), **plain, bucketing=Bucketing(8, 4))
+    resumed.load_state_dict({**state, "position": np.int64(state["position"])})
+    assert json.loads(json.dumps(resumed.state_dict())) == state
+    assert stream(resumed) == expected[1:]
+
+
+@pytest.mark.parametrize("name", ["batch_size", "rank", "world_size", "prefetch"])
+def test_what_is_no_whole_number_is_told(numbered, name):
+    with pytest.raises(InputError, match=r"2\.5 is no whole number") as error:
+        Batches(numbered(20), **{"batch_size": 2, name: 2.5})
+    assert error.value.where == name

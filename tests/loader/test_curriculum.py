@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokmill.errors import InputError, MissingExtra
+from tokmill.errors import InputError, MissingExtra, TokmillError
 from tokmill.loader import Batches, Curriculum, open_curriculum, open_dataset
 from written import write_rows
 
@@ -185,6 +185,17 @@ def test_batches_made_ahead_are_the_same(run: Path) -> None:
     assert walk(run, None, 1, None, prefetch=3) == walk(run, None, 1, None)
 
 
+def test_numbers_of_numpy_make_a_state_that_is_json(run: Path) -> None:
+    numbered: Any = {"batch_tokens": np.int64(BATCH_TOKENS), "seed": np.int64(1), "rank": np.int64(0)}
+    curriculum = open_curriculum(run, **numbered, world_size=np.int64(1))
+    next(iter(curriculum))
+    state = curriculum.state_dict()
+    again = open_curriculum(run, seed=1)
+    again.load_state_dict(json.loads(json.dumps(state)))
+    expected = slow_steps(slow_stream(run, 1), BATCH_TOKENS)
+    assert [numbers(batch) for batch in again] == expected[1:]
+
+
 def test_a_state_of_another_order_is_refused(run: Path) -> None:
     state = open_curriculum(run, seed=1).state_dict()
     with pytest.raises(InputError, match="stages are others"):
@@ -223,6 +234,15 @@ def test_what_is_no_curriculum_is_told(run: Path, tmp_path: Path) -> None:
     (damaged / "curriculum/two.json").write_text("{}")
     with pytest.raises(InputError, match="has 2 builds of its stages"):
         open_curriculum(damaged)
+
+
+def test_a_url_is_told_as_it_was_given() -> None:
+    with pytest.raises(InputError) as error:
+        open_curriculum("s3://bucket/run")
+    assert error.value.where == "s3://bucket/run"
+    assert "tokmill fetch s3://bucket/run" in error.value.next
+    with pytest.raises(TokmillError, match="give the URL as a string"):
+        open_curriculum(Path("s3://bucket/run"))
 
 
 def test_tensors_are_fed_by_one_process(run: Path) -> None:

@@ -154,12 +154,14 @@ def test_a_run_records_what_was_estimated_and_the_report_compares_them(tmp_path:
     assert "Estimated before" not in mill.report(plain).page.read_text()
 
 
-def test_an_estimate_of_another_recipe_is_not_that_of_this_one(tmp_path: Path) -> None:
+def test_an_estimate_of_another_recipe_or_of_more_steps_is_not_that_of_this_run(tmp_path: Path) -> None:
     recipe, out = small_corpus(tmp_path / "in"), tmp_path / "out"
     mill.plan(recipe, out, estimate=True)
     whole = read_recipe(recipe).recipe
     assert whole is not None
     assert load_estimate(out, whole.model_dump(mode="json")) is not None
+    mill.run(recipe, out, workers=1, until="split")
+    assert "estimate" not in json.loads((out / "manifest.json").read_bytes())["environment"]
     mill.run(recipe, out, set={"seed": 8}, workers=1)
     assert "estimate" not in json.loads((out / "manifest.json").read_bytes())["environment"]
 

@@ -75,7 +75,7 @@ def kept(estimate: Estimate) -> float:
     "mixture",
     [
         {"select": {"by": "score.good", "tokens": "15k"}},
-        {"select": {"by": "score.good", "tokens": "40k"}, "tokens": "8k"},
+        {"select": {"by": "score.good", "tokens": "40k"}, "tokens": "24k"},
         {"select": {"by": "score.good", "tokens": "900M"}},
         {"repeat": {"by": "score.good", "percentiles": {"90": 4, "0": 1}}},
         {"tokens": "12k", "held_out": "whole"},
@@ -164,6 +164,29 @@ def test_a_source_that_is_read_for_a_score_alone_is_left_out_with_it(tmp_path: P
     found = estimated(recipe, read_bytes=20_000)
     assert list(found.sources) == ["second"]
     assert found.notes[0].endswith("without what asks for it: sources.first")
+
+
+def test_scores_that_are_stored_are_computed_side_by_side(tmp_path: Path) -> None:
+    stored = [{"name": "long", "hook": "hooks.py:measure", "device": "cpu"}]
+    sources = [
+        {"name": name, "domain": name, "files": f"{name}*.jsonl", "fields": FIELDS}
+        for name in ("first", "second")
+    ]
+    recipe = corpus(tmp_path / "in", scores=stored, sources=sources, documents=60)
+    for number in range(3):
+        write = (recipe.parent / f"first-{number}.jsonl").write_text
+        write((recipe.parent / "first.jsonl").read_text().replace('"first', f'"{number}-'))
+    measure = "def measure(columns, device):\n    return [len(text) / 1000 for text in columns['text']]\n"
+    (recipe.parent / "hooks.py").write_text(measure)
+    found = estimated(recipe, text_bytes=20_000_000)
+    out = mill.run(recipe, workers=1, until="clean").out
+    written = {
+        name: len(list(out.glob(f"inference/{name}/scores-*.parquet"))) for name in ("first", "second")
+    }
+    assert written == {"first": 4, "second": 1}
+    told = sorted(found.tasks["inference"])
+    each = [found.cpu_seconds[f"inference/{name}"] / n for name, n in written.items() for _ in range(n)]
+    assert told == pytest.approx(sorted(each))
 
 
 def test_a_score_that_has_no_examples_at_all_is_a_mistake_of_the_estimate_too(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,35 @@ def test_how_a_source_is_cleaned_is_explained_by_source_domain_and_pack(workspac
     assert found["notes: gopher-quality.min_words"][1] == "line 15"
     assert found["notes: gopher-quality.max_words"][1] == "pack gopher-quality"
     assert "web: gopher-quality.min_words" not in found
+
+
+def test_bounds_of_one_measure_are_explained_by_the_filter_that_has_each(workspace: Workspace) -> None:
+    """Each is looked for by changing the line that is named."""
+    path = workspace.directory / "bounds.yaml"
+    filters = (
+        "filters:\n"
+        "  - {measure: words, min: 51}\n"
+        "  - {measure: words, max: 1001}\n"
+        "  - {pack: gopher-quality, set: {min_words: 31}}\n"
+        "  - gopher-quality\n"
+        "  - {measure: chars, max: 90001}\n"
+    )
+    own = "domains:\n  prose:\n    filters:\n      - gopher-repetition\n      - {measure: words, max: 71}\n"
+    text = workspace.text.replace("filters:\n", own + filters)
+    path.write_text(text)
+    try:
+        before = explained(path)
+        bounds = {key: row for key, row in before.items() if re.search(r"(words|chars)\.(min|max)$", key)}
+        assert len(bounds) == 5
+        assert before["web: gopher-quality.min_words"][1] == "pack gopher-quality"  # the one that came last
+        for key, (value, origin) in bounds.items():
+            lines = text.splitlines(keepends=True)
+            number = int(origin.removeprefix("domains.prose, ").removeprefix("line ")) - 1
+            lines[number] = re.sub(r"(m..: )\d+", r"\g<1>7", lines[number])
+            path.write_text("".join(lines))
+            assert explained(path)[key][0].split(",")[0] == re.sub(r"\d+,", "7,", value).split(",")[0], key
+    finally:
+        path.unlink()
 
 
 def test_what_is_explained_is_a_line_for_each_key(workspace: Workspace) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import tokmill
 from mill import digest_of
+from mill import tokmill as command
 
 
 def sentence(number: int) -> str:
@@ -77,3 +79,35 @@ def test_another_order_gives_what_a_fresh_run_gives(recipes: list[Any], tmp_path
     assert digest_of(out) == digest_of(fresh)
     assert again.ran
     assert not tokmill.run(recipes[1], out, workers=1).ran
+
+
+def test_of_benchmarks_of_one_name_each_is_known_by_its_own_bytes(tmp_path: Path) -> None:
+    """`arc/test.jsonl`, `hellaswag/test.jsonl`: an edit of either is seen, and drops what it names."""
+    shown = {"arc": "test.jsonl", "hellaswag": "hellaswag/test.jsonl"}
+    for name in ("arc", "hellaswag"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name / "test.jsonl", 100)
+    write(tmp_path / "own.jsonl", *range(20))
+    against = {"files": ["arc/test.jsonl", "hellaswag/test.jsonl"], "ngram": 13, "fields": ["text"]}
+    written = recipe(["own.jsonl"], dedup={"against": against}, tokenizer=None, builds=[])
+    path = tmp_path / "recipe.yaml"
+    path.write_text(json.dumps(written))
+    out = tmp_path / "out"
+    assert tokmill.run(path, out, workers=1).ran
+    assert drops(out) == []
+    for number, name in ((3, "arc"), (4, "hellaswag")):
+        write(tmp_path / name / "test.jsonl", number)
+        tokmill.run(path, out, workers=1)
+        assert [(doc, detail.split()[0]) for doc, _, detail in drops(out)] == [
+            (f"own{n}", f"{shown[where]}:1") for n, where in ((3, "arc"), (4, "hellaswag"))[: number - 2]
+        ]
+        fresh = tmp_path / f"fresh{number}"  # in a process that has read nothing before
+        assert command("run", path, "--out", fresh).returncode == 0
+        assert digest_of(out) == digest_of(fresh)
+    inputs = json.loads((out / "dedup" / "manifest.json").read_text())["inputs"]
+    assert {label: digest for label, digest in inputs.items() if label.startswith("file against")} == {
+        f"file against {shown[name]}": sha256((tmp_path / name / "test.jsonl").read_bytes()).hexdigest()
+        for name in ("arc", "hellaswag")
+    }
+    tokmill.forget(out, doc_id="own7", base=tmp_path, workers=1)
+    assert tokmill.verify(out).problems == []

@@ -191,6 +191,32 @@ def rated_corpus(directory: Path, times: int, tokens: int) -> Path:
     )
 
 
+def test_rows_of_a_document_each_are_asked_for_as_documents_are(tmp_path: Path) -> None:
+    """`layout: pad`: 40 rows of 2,048 are 40 short documents, and not 81,920 tokens."""
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": f"text {n}"}) + "\n" for n in range(60)))
+    builds = [{"name": "rows", "format": "npy"}]
+    made = []
+    for unit in ("documents", "blocks"):
+        recipe = write_recipe(
+            tmp_path,
+            sources=[{"name": "a", "files": "a.jsonl"}],
+            filters=None,
+            split={"method": "counts", "counts": {"valid": 5}},
+            mixture={unit: 40},
+            pack={"layout": "pad", "length": 2048},
+            builds=builds,
+        )
+        out = tokmill.run(recipe, tmp_path / unit, workers=1).out
+        made.append([path.read_bytes() for path in sorted((out / "build/rows").rglob("*.npy"))])
+    assert made[0] == made[1]
+    assert sum(len(data) for data in made[1]) > 40 * 2048 * 4
+    builds.append({"name": "stream", "format": "npy", "pack": {"length": 2048}})  # whose rows are tokens
+    whole = json.loads(recipe.read_text()) | {"builds": builds}
+    recipe.write_text(json.dumps(whole))
+    with pytest.raises(InputError, match=r"mixture\.blocks: asks for 81,920 tokens"):
+        tokmill.plan(recipe)
+
+
 def test_a_budget_that_only_repeated_documents_reach_is_no_mistake(tmp_path: Path) -> None:
     first = rated_corpus(tmp_path / "first", 1, 100)
     size = sum(path.stat().st_size for path in first.parent.glob("*.jsonl"))

@@ -7,10 +7,13 @@ import hashlib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import tokmill
+from tokmill.cli import main
 
 TEXTS = [
     f"Document {n} tells of {n * 7 % 90} mills and {n * n} sacks of grain by the river." for n in range(60)
@@ -141,6 +144,38 @@ def test_a_file_system_without_links_keeps_them_too(work: Path, monkeypatch: pyt
     tokmill.run(recipe(length=32, min_chars=65), out, workers=1, keep_previous=True)
     assert tokmill.run(recipe(), out, workers=1, keep_previous=True).ran == []
     assert content(out) == first
+
+
+def test_the_run_may_be_the_working_directory(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = work / "out"
+    (work / "recipe.json").write_text(json.dumps(recipe()))
+    out.mkdir()
+    monkeypatch.chdir(out)
+
+    def answer(*words: str) -> Any:
+        """An error is told, and none is a traceback."""
+        found = CliRunner().invoke(main, [*words, "--json"])
+        assert found.exit_code == 0, found.output
+        return json.loads(found.stdout)
+
+    monkeypatch.setenv("TOKMILL_WORKERS", "1")
+    answer("run", "../recipe.json", "--out", ".")
+    answer("run", "../recipe.json", "--out", ".", "--set", "pack.length=32", "--keep-previous")
+    freed = answer("gc", ".")
+    assert {Path(one["path"]).resolve().relative_to(work).parts[0] for one in freed["found"]} == {
+        "out.previous",
+        "out.cache",
+    }
+    assert answer("status", ".")["cache_bytes"] == answer("status", str(out))["cache_bytes"] > 0
+    for verb, *others in (["verify"], ["why", "n3"], ["report"], ["review"]):
+        answer(verb, ".", *others)
+    answer("forget", ".", "--doc-id", "n7")
+    assert not (work / "out.previous").exists()
+    assert answer("verify", ".")["problems"] == []
+    (out / "below").mkdir()
+    monkeypatch.chdir(out / "below")
+    assert tokmill.gc("..").bytes == tokmill.gc(out).bytes
+    assert sorted(path.name for path in work.iterdir()) == ["notes.jsonl", "out", "out.cache", "recipe.json"]
 
 
 def test_documents_that_are_forgotten_are_in_no_kept_step(work: Path) -> None:

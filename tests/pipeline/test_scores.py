@@ -14,7 +14,7 @@ import pytest
 
 import tokmill as mill
 from made_fasttext import WEIGHTS, score_of, write_model
-from mill import digest_of, small_corpus, tokmill
+from mill import digest_of, small_corpus, tokmill, write_recipe
 from tokmill.errors import TokmillError
 from tokmill.scores.scoring import ScorePlan, open_scorer, score_columns
 from written import load_lines, load_manifest, load_table
@@ -312,6 +312,31 @@ def test_why_explains_a_score_by_the_words_that_made_it(run: Path) -> None:
     assert told["note"] is None
     (plain,) = mill.why(run, document["doc_id"]).documents or []
     assert plain.explained == ()
+
+
+def test_what_is_explained_and_shown_is_the_text_that_was_scored(tmp_path: Path) -> None:
+    """Lines of the site are taken out later."""
+    write_model(tmp_path / "edu.bin", WEIGHTS)
+    score = {"name": "edu", "fasttext": {"path": "edu.bin", "label": "good"}}
+    texts = {f"p{at}": f"Many many each Home\nThe {at}th page turns {chr(97 + at)}." for at in range(20)}
+    lines = [json.dumps({"id": key, "text": text, "url": f"a.org/{key}"}) for key, text in texts.items()]
+    (tmp_path / "site.jsonl").write_text("\n".join(lines) + "\n")
+    site = {"name": "site", "files": "site.jsonl", "fields": {"id": "id", "meta": ["url"]}}
+    recipe = write_recipe(
+        tmp_path, sources=[site], scores=[score], dedup={"exact": False, "templates": {}}, normalize=None,
+        filters=None, tokenizer=None, builds=None,
+    )  # fmt: skip
+    out = mill.run(recipe, workers=1).out
+    stripped = load_table(out / "dedup/stripped-00000.parquet").to_pylist()
+    assert len(stripped) == len(texts)
+    assert not any("many" in one["text"] for one in stripped)
+    (history,) = mill.why(out, "p3", explain=True).documents or []
+    (told,) = history.explained
+    assert told["value"] == pytest.approx(score_of(texts["p3"]), abs=1e-6)
+    assert told["note"] is None
+    assert {"many", "each"} <= {one["piece"] for one in told["up"] + told["down"]}
+    (example,) = mill.score_compare(out, "score.edu", "score.edu", examples=1).examples
+    assert example["text"] == texts[example["doc_id"]]
 
 
 def test_an_explanation_finds_a_model_in_the_home_directory(

@@ -425,6 +425,14 @@ def test_a_recipe_that_cannot_be_learned_from_is_refused(train: Any, why: str, t
             "there is no measure wordz",
         ),
         (
+            {
+                "positive": [{"source": "posts", "where": {"measure": "parse_error_share", "max": 0.1}}],
+                "negative": [LABELLED[1]],
+            },
+            [],
+            "parse_error_share needs the language of a file",
+        ),
+        (
             {"positive": [LABELLED[0]], "negative": [LABELLED[1]], "words": 0},
             [],
             "neither words nor characters",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.mistaken import PATH, edit
+from pipeline.mistaken import PATH, WEB, edit
 
 TOKENS = {
     "a tokenizer that is not there": edit(
@@ -86,6 +86,27 @@ TOKENS = {
         "asks for 120,000,000 tokens of the domain web, which cannot give more than",
         "ask for less, add files, or set `exhausted: renormalize`",
     ),
+    "a fallback of a source that is not read": edit(
+        WEB,
+        f"{WEB}\n    limit: {{docs: 5}}\n    fallback: notes",
+        "line 9: sources[0].fallback",
+        "web has a weight of 0 and is not read: how much of notes is needed is not known",
+        "leave `fallback` out",
+    ),
+    "a build of a source that is not read": edit(
+        "{web: 0.6, prose: 0.4}",
+        "{web: 0, prose: 1}",
+        "line 24: builds[0].sources",
+        "web has a weight of 0 and is not read: the build rows would be empty",
+        "give it a weight, or take its name out here",
+    ),
+    "a held-out source that is not read": edit(
+        "{valid_fraction: 0.1}",
+        "{method: field, field: source, values: {train: [notes], valid: [web]}}",
+        "line 16: split.values.valid",
+        "web has a weight of 0 and is not read: valid would be empty",
+        "give it a weight, or take its name out here",
+    ),
     "rows that cannot be balanced": edit(
         "{length: 16}",
         "{length: 16, mix_domains: true}",
@@ -104,6 +125,9 @@ TOKENS = {
 
 # what a case needs besides its own edit
 BESIDES = {
+    "a build of a source that is not read": ("format: memmap}", "format: memmap, sources: [web]}"),
+    "a held-out source that is not read": ("{web: 0.6, prose: 0.4}", "{web: 0, prose: 1}"),
+    "a fallback of a source that is not read": ("{web: 0.6, prose: 0.4}", "{web: 0, prose: 1}"),
     "ids that two bytes cannot hold": ("format: memmap}", "format: memmap, dtype: uint16}"),
     "rows that cannot be balanced": ("tokens: 300", "tokens: 300, balance: smallest"),
 }

@@ -15,6 +15,7 @@ import tokmill  # noqa: E402
 from mill import small_corpus  # noqa: E402
 from mill import tokmill as command  # noqa: E402
 from tokmill.errors import InputError, TokenizerError, TokmillError  # noqa: E402
+from tokmill.proxy import experiments  # noqa: E402
 from tokmill.proxy.targets import short_names  # noqa: E402
 from written import load_lines  # noqa: E402
 
@@ -81,7 +82,8 @@ def test_every_figure_of_a_verdict_follows_from_the_scores(runs: Path, tmp_path:
         assert one["high"] - one["difference"] == pytest.approx(63.657 * spread, rel=1e-3)  # t of 1 and 99 %
     assert told["asked"]["size"] == "0.2M"
     for trial in told["targets"]:
-        assert trial["tokens"] == 2 * 4 * 32 * 63  # seeds, steps, rows, targets of a row
+        assert trial["tokens"] == 2 * 4 * 32 * 64  # seeds, steps, rows, tokens of a row
+        assert trial["learned"] == 2 * 4 * 32 * 63
         assert trial["epochs"] == pytest.approx(4 * 32 / trial["rows"], abs=1e-3)
 
 
@@ -111,6 +113,32 @@ def test_models_that_are_there_are_not_trained_again(runs: Path, tmp_path: Path)
     shutil.rmtree(weights[1].parent)  # killed before it was trained
     assert plain(tokmill.ablate(targets(runs), **QUICK, out=tmp_path).as_json()) == plain(first)
     assert weights[1].exists()
+
+
+def test_models_that_were_judged_or_trained_otherwise_are_not_compared(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = {**QUICK, "tokens": 2048, "seeds": 1}
+
+    def again() -> tuple[dict[Path, int], dict[Path, set[str]]]:
+        tokmill.ablate(targets(runs), **quick, out=tmp_path)
+        weights = tmp_path.glob("models/*/weights.safetensors")
+        scores = tmp_path.glob("models/*/scores.json")
+        return (
+            {path: path.stat().st_mtime_ns for path in weights},
+            {path: set(json.loads(path.read_bytes())) for path in scores},
+        )
+
+    weights, scores = again()
+    assert len(weights) == 2
+    monkeypatch.setattr(experiments, "JUDGING", experiments.JUDGING + 1)
+    same, judged = again()
+    assert same == weights
+    assert all(len(judged[path]) == 2 * len(names) and judged[path] > names for path, names in scores.items())
+    monkeypatch.setattr(experiments, "TRAINING", experiments.TRAINING + 1)
+    trained, _ = again()
+    assert len(trained) == 4
+    assert trained.items() > weights.items()
 
 
 def test_a_build_is_not_different_from_itself(runs: Path, tmp_path: Path) -> None:
@@ -162,9 +190,12 @@ def test_a_budget_larger_than_the_data_tells_its_epochs(runs: Path, tmp_path: Pa
         ({"batch_tokens": 32}, "a step takes 32"),
         ({"batch_tokens": "1M"}, "a step takes 1,000,000"),
         ({"held_out": "none"}, "nothing to judge the models on"),
-        ({"size": "7B"}, "no size '7B'"),
+        ({"size": "7B"}, "'7B' is not a choice"),
         ({"tokens": "many"}, "should be an amount"),
         ({"confidence": 2.0}, "2.0"),
+        ({"rate": -1.0}, "rate: -1.0"),
+        ({"rate": float("nan")}, "rate: nan"),
+        ({"grid": 6, "spread": 0.0}, "spread: 0.0"),
         ({"grid": 6, "leave_one_out": "rules"}, "both were asked for"),
         ({"grid": 6}, "variants are made of one recipe"),
         ({"text": ["binary"]}, "is not UTF-8"),
@@ -253,8 +284,9 @@ def test_leaving_out_sources_runs_the_recipe_without_each_of_them(tmp_path: Path
         lines = [{"id": f"{name}-{at}", "text": f"{name} says {at} things " * 12} for at in range(80)]
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     told = tokmill.ablate(
-        [recipe], leave_one_out="sources", build="rows", **QUICK, workers=1, out=tmp_path / "out"
+        [recipe], leave_one_out="sources", build="rows", **QUICK, by="source", workers=1, out=tmp_path / "out"
     ).as_json()
+    assert {one["domain"] for one in told["differences"]} == {"one", "two", "mean of sources"}
     assert [trial["name"] for trial in told["targets"]] == ["whole", "without-one", "without-two"]
     assert {one["name"] for one in told["texts"]} == {"one", "two"}
     runs = tmp_path / "out/runs"

@@ -71,7 +71,7 @@ TEXTS = (
 def test_bits_per_byte_are_those_of_an_independent_computation(model: Decoder, tokenizer: Tokenizer) -> None:
     slow = sum(slow_bits(model, tokenizer, text, 0) for text in TEXTS)
     size = sum(len(text.encode("utf-8")) for text in TEXTS)
-    found = bits_per_byte(model, Texts("all", TEXTS, 3), tokenizer, 0, "cpu")
+    found = bits_per_byte(model, Texts("all", TEXTS, 3), tokenizer, {}, 0, "cpu")
     assert found == pytest.approx(slow / size, rel=1e-5)
     longest = tokenizer.encode([TEXTS[2]]).lengths[0]
     assert longest > 2 * LENGTH  # or there was one window only
@@ -80,7 +80,7 @@ def test_bits_per_byte_are_those_of_an_independent_computation(model: Decoder, t
 def test_a_first_token_without_context_costs_a_guess(model: Decoder, tokenizer: Tokenizer) -> None:
     one = Texts("one", ("a",), 1)
     assert tokenizer.encode(["a"]).lengths.tolist() == [1]
-    assert bits_per_byte(model, one, tokenizer, None, "cpu") == pytest.approx(math.log2(300))
+    assert bits_per_byte(model, one, tokenizer, {}, None, "cpu") == pytest.approx(math.log2(300))
 
 
 @settings(deadline=None)
@@ -108,7 +108,7 @@ def test_choices_are_scored_by_their_own_tokens(model: Decoder, tokenizer: Token
         {"prompt": "2+2=", "choices": ["4", "22"], "answer": "22"},
     ]
     items = load_items(write_items(tmp_path / "items.jsonl", *asked))
-    found = answer_items(model, items, tokenizer, 0, "cpu")
+    found = answer_items(model, items, tokenizer, {}, 0, "cpu")
     right = by_bytes = bits = size = 0.0
     for item in asked:
         choices: list[str] = item["choices"]  # type: ignore[assignment]
@@ -141,7 +141,7 @@ def test_a_choice_with_nothing_before_it_costs_a_guess_and_what_its_tokens_cost(
         Item(merged[0], (merged[1], f"{merged[1]} mill"), 0),
         Item("a", (" mill", " river"), 0),
     ]
-    found = choice_nats(model, items, tokenizer, None, "cpu")
+    found = choice_nats(model, items, tokenizer, {}, None, "cpu")
     slow = []
     for item in items[:2]:  # all tokens are the choice's: what the document costs
         texts = [item.prompt + choice for choice in item.choices]

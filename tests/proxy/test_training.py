@@ -87,7 +87,7 @@ trainer.run(Path({str(checkpoint)!r}), every_seconds=0, on_step=on_step)
     before = checkpoint.read_bytes()
     resumed = trained(open_dataset(build / "rows"), schedule, checkpoint=checkpoint)
     assert resumed.losses == whole.losses
-    assert resumed.tokens == whole.tokens
+    assert (resumed.tokens, resumed.learned) == (whole.tokens, whole.learned)
     for name, weight in whole.model.named_parameters():
         assert torch.equal(weight, resumed.model.get_parameter(name)), name
     assert before == checkpoint.read_bytes()  # it took less than the minute after which the next is written
@@ -105,7 +105,8 @@ def test_a_checkpoint_of_another_training_is_refused(build: Path, tmp_path: Path
 def test_rows_are_cut_into_pieces_without_losing_a_target(build: Path) -> None:
     dataset = open_dataset(build / "rows")
     whole, pieces = trained(dataset), trained(dataset, Schedule(TINY, 12, 4, 16, 8e-3))
-    assert whole.tokens == pieces.tokens == 12 * 4 * 63  # the last token of a row has none after it
+    assert whole.tokens == pieces.tokens == 12 * 4 * 64
+    assert whole.learned == pieces.learned == 12 * 4 * 63  # the last token of a row has none after it
     assert whole.losses != pieces.losses
 
 

@@ -15,6 +15,7 @@ import tokenizers
 torch = pytest.importorskip("torch", reason="the extra `torch` is not installed")
 
 import tokmill  # noqa: E402
+from mill import tokmill as command  # noqa: E402
 from mill import write_recipe  # noqa: E402
 from tokmill.artifacts.progress import Silence  # noqa: E402
 from tokmill.errors import InputError, RecipeError, TokmillError  # noqa: E402
@@ -148,6 +149,8 @@ def test_what_a_source_falls_back_on_fills_its_limit_and_no_more(tmp_path: Path)
 
 # --- what is told before anything is run ---
 
+STAGED: Any = {"weights": {"math": "0.5", "web": "0.5"}, "batch_tokens": 4096, "held_out": "whole"}
+
 
 @pytest.mark.parametrize(
     ("sections", "options", "told"),
@@ -189,6 +192,11 @@ def test_what_a_source_falls_back_on_fills_its_limit_and_no_more(tmp_path: Path)
         ),
         ({}, {"leave_one_out": "rules", "build": "cols"}, "has no build 'cols'"),
         ({"mixture": {"weights": {"math": "1", "web": "0"}}}, {"grid": 6}, "has one domain"),
+        (
+            {"mixture": {**STAGED, "stages": [{"name": "one", "steps": 2, "weights": {"math": "1"}}]}},
+            {"grid": 6, "build": "rows-one"},
+            "the stage one has weights of its own",
+        ),
         ({}, {"grid": 4}, "4 mixtures and that of the recipe are too few"),
         ({}, {"grid": 6, "held_out": "none", "choices": ["items.jsonl"]}, "there is no text to measure"),
         ({}, {"grid": 6, "held_out": "none"}, "no text"),
@@ -308,3 +316,13 @@ def test_a_grid_of_five_is_enough_and_its_scores_are_written_before_there_is_a_p
     assert "mixture" not in first
     assert first == {key: value for key, value in last.items() if key != "mixture"}
     assert first["scores"] == told["scores"]
+
+
+def test_a_mistake_of_the_recipe_is_told_as_the_run_tells_it(tmp_path: Path) -> None:
+    recipe = corpus(tmp_path, mixture={"weights": {"math": "0.5", "web": "0.5"}, "tokens": 900_000})
+    ways = ("run",), ("ablate", "--grid", "6", "--build", "rows", "--device", "cpu")
+    told = [
+        command(*words, recipe, "--out", tmp_path / words[0]).stderr.partition("next: ")[2] for words in ways
+    ]
+    assert "exhausted: r" in told[0]
+    assert told[0] == told[1]

@@ -432,6 +432,14 @@ def test_a_tokenizer_from_one_place_is_accepted(tokenizer: str) -> None:
         ),
         (f"{SMALL}filters: [{{measure: chars}}]", "line 3: filters[0]: needs `min` or `max`"),
         (
+            f"{STAGED}stages: [{{name: a, tokens: 5, where: [{{by: score.s, min: 0.9, max: 0.3}}]}}]}}",
+            "line 5: mixture.stages[0].where[0].min: is above `max`",
+        ),
+        (
+            TRAINED.replace("SET", "{files: g, where: {field: f, min: 0.9, max: 0.3}}"),
+            "line 3: scores[0].train.positive[0].where[0].min: is above `max`",
+        ),
+        (
             f"{SMALL}filters: [{{measure: chars, reason: Too Short, min: 1}}]",
             "line 3: filters[0].reason: string should match pattern '^[a-z][a-z0-9_]*$' (got \"Too Short\")",
         ),
@@ -446,6 +454,12 @@ def test_contradictions_are_seen_in_sections_made_in_python_too() -> None:
         Source(name="a", files=["b"], template="{q}", fields={"text": "t"})
     with pytest.raises(ValueError, match="nothing would be kept"):
         Recipe(name="x", sources=[], filters=[{"measure": "chars", "min": 2, "max": 1}])
+    first = Source(name="a", files=["a"])
+    for other, limit, why in (("b", None, "no source is called b"), ("a", None, "needs a `limit`")):
+        with pytest.raises(ValueError, match=why):
+            Recipe(name="x", sources=[first, Source(name="c", files=["c"], fallback=other, limit=limit)])
+    with pytest.raises(ValueError, match="a must come after the source that falls back on it"):
+        Recipe(name="x", sources=[first, Source(name="c", files=["c"], fallback="a", limit={"docs": 1})])
 
 
 @pytest.mark.parametrize(

@@ -82,8 +82,14 @@ def test_every_error_reason_measure_pack_and_python_name_is_explained() -> None:
         if issubclass(kind, errors.TokmillError):
             assert len(kinds_of(name)["error"]) > 20
             assert kinds_of(name.lower())["error"] == kinds_of(name)["error"]
-    for name in MEASURES:
+    page = (Path(__file__).parents[2] / "docs/measures.md").read_text(encoding="utf-8")
+    every = page.partition("## Every measure")[2].partition("\n## ")[0]
+    names = re.findall(r"^\| `(\w+)` \|", every, re.M)
+    assert set(MEASURES) < set(names)
+    for name in names:
         assert kinds_of(name)["measure"]
+    for reason in ("robots_noai", "robots_noindex", "redacted_email", "other_year", "redacted_<kind>"):
+        assert kinds_of(reason)["reason"]
     for path in (SOURCE / "clean/packs").glob("*.yaml"):
         rules = yaml.safe_load(path.read_text()).get("rules", [])
         assert all(rule["name"] in kinds_of(path.stem)["filter pack"] for rule in rules)
@@ -101,7 +107,11 @@ def test_a_word_that_is_nothing_brings_those_that_were_probably_meant() -> None:
     assert done.returncode == 1
     assert "nothing is called dedup.near.treshold" in done.stderr
     assert "`dedup.near.threshold`" in done.stderr
-    assert "`tokmill recipe schema --markdown` has every key" in tokmill("help", "xyzzy").stderr
+    said = tokmill("help", "xyzzy").stderr
+    assert "`tokmill recipe schema --markdown` has every key" in said
+    for kind in ("command", "recipe key", "error", "reason", "measure", "pack", "variable", "Python name"):
+        assert kind in said
+    assert "nothing is called robots_" in tokmill("help", "robots_").stderr
 
 
 def test_the_schema_as_markdown_has_every_key_in_a_table_and_no_marks_of_the_site() -> None:

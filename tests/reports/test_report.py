@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -20,9 +21,11 @@ import tokmill.reports.flow as outcomes
 from mill import tokmill, write_recipe
 from reports.reported import FAULTS, HOSTILE_ID, figures_of, write_corpus
 from tokmill import report, run, verify
+from tokmill.audit.opened import find_artifacts
 from tokmill.errors import StorageError
 from tokmill.reports.charts import brief, safe_json, shown, visible
 from tokmill.reports.drops import compare_words
+from tokmill.reports.pace import describe_pace
 from tokmill.reports.page import ROOM_BYTES, make_lookup
 from tokmill.reports.tally import Histogram
 
@@ -258,7 +261,7 @@ def test_an_interrupted_run_is_reported_as_far_as_it_got(ran: Path, tmp_path: Pa
     run_facts = made.facts["run"]
     assert run_facts["is_finished"] is False
     assert run_facts["missing"] == ["tokens", "build/rows"]
-    gone = "what it was made from is not here (tokens)"
+    gone = "was made from what is not here (tokens)"
     assert run_facts["set_aside"] == {"build/mega": gone, "build/table": gone}
     assert made.facts["shares"] is None
     assert made.facts["totals"]["tokens"] is None
@@ -268,6 +271,23 @@ def test_an_interrupted_run_is_reported_as_far_as_it_got(ran: Path, tmp_path: Pa
     page = made.page.read_text()
     assert "not finished" in page
     assert "Missing: tokens, build/rows" in page
+
+
+@pytest.mark.parametrize(("hours", "seconds"), [(0, 102), (1, 303)], ids=["one_run", "a_run_each"])
+def test_the_rate_of_a_corpus_that_grew_is_not_that_of_one_run(ran: Path, hours: int, seconds: int) -> None:
+    found, names = find_artifacts(ran), ("problems", "notes", "wild")
+    for number, name in enumerate(names):
+        for step, took in ((f"ingest/{name}", 100.0), (f"clean/{name}", number * 1.0)):
+            artifact = found.artifacts[step]
+            when = {"created_at": f"2026-01-01T{10 + hours * number}:00:00+00:00", "seconds": took}
+            environment = artifact.manifest.environment | when
+            told = msgspec.structs.replace(artifact.manifest, environment=environment)
+            found.artifacts[step] = artifact._replace(manifest=told)
+    row = describe_pace(found)[0]
+    read = sum(manifest(ran, f"ingest/{name}")["counts"]["text_bytes"] for name in names)
+    assert (row["kind"], row["steps"], row["text_bytes"]) == ("ingest + clean", 6, read)
+    assert row["seconds"] == seconds
+    assert row["megabytes_per_second"] == pytest.approx(read / seconds / 1e6, abs=0.001)
 
 
 def test_a_run_that_only_read_is_reported(tmp_path: Path) -> None:

@@ -114,6 +114,24 @@ def test_bounds_are_told_of_the_sources_that_have_them(run: Path) -> None:
     assert (loud["bounds"], loud["passes"], loud["judged"]) == ([], None, 0)
 
 
+def test_a_drop_by_a_percentile_has_its_bound_and_who_just_held_it(run: Path) -> None:
+    name = "score.edu.percentile"
+    (drop,) = [one for one in figures_of(run)["drops"] if one["reason"] == "lowest"]
+    assert [(b["source"], b["measure"], b["bound"], b["threshold"]) for b in drop["bounds"]] == [
+        ("problems", name, "min", float(LOWEST))
+    ]
+    held = []
+    for number, path in enumerate(sorted((run / "ingest" / "problems").glob("documents-*.parquet"))):
+        ids = pq.read_table(path, columns=["doc_id"]).column("doc_id").to_pylist()
+        values = pq.read_table(run / "scores" / f"percentiles-{number:05d}.parquet").column(name).to_pylist()
+        kept = pq.read_table(run / "scores" / f"marks-{number:05d}.parquet").column("kept").to_pylist()
+        held += [(value, doc_id) for value, doc_id, stays in zip(values, ids, kept, strict=True) if stays]
+    told = [(one["value"], one["doc_id"]) for one in drop["just_kept"]]
+    assert len(told) > 2
+    assert [value for value, _ in told] == [value for value, _ in sorted(held)[: len(told)]]
+    assert set(told) <= set(held)
+
+
 def test_who_no_rule_judges_is_not_said_to_hold_its_bound(run: Path, tmp_path: Path) -> None:
     rows = rows_of(run, "score.edu")
     judged = [row for row in rows if row[0] == "problems"]

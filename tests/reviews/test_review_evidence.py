@@ -182,7 +182,7 @@ def test_tokens_are_summed_as_the_steps_counted_them(subject: Subject) -> None:
 
 
 def test_turns_are_those_of_the_mixture_and_halves_part_them(subject: Subject) -> None:
-    turns = load_turns(subject.artifacts)
+    (turns,) = load_turns(subject.artifacts)
     facts = load_manifest(subject.directory / "mixture").facts["splits"]["train"]
     assert turns.lengths.sum() == facts["tokens"]
     first, last = turns.halves()

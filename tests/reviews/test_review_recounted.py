@@ -345,12 +345,13 @@ def test_what_balancing_leaves_out_is_what_the_rows_lack_and_the_alternative_lea
     for path in (real / "tokens/train").rglob("*.bin"):  # the ids themselves, of each source
         available[_domain_of_file(path, domain_of)] += path.stat().st_size // _bytes_per_id(real)
     rows = Counter(domain_of[docs[0]["source"]] for _, docs in recount.read_rows(real / "build/blocks/train"))
-    assert figures["left_out"]["rows"] == dict(rows)
+    (left_out,) = figures["left_out"].values()
+    assert left_out["rows"] == dict(rows)
     assert len(set(rows.values())) == 1
     written = 512 * sum(rows.values())
     tails = sum(count % 512 for count in available.values())
-    assert figures["left_out"]["of_tokens"] == sum(available.values())
-    assert figures["left_out"]["tokens"] == sum(available.values()) - written - tails
+    assert left_out["of_tokens"] == sum(available.values())
+    assert left_out["tokens"] == sum(available.values()) - written - tails
     # asked for as the answer says, the mixture leaves out what it says,
     # but for the last documents of each source
     recipe = json.loads((real.parents[1] / "recipe.yaml").read_text())

@@ -12,7 +12,7 @@ import pytest
 
 import tokmill as mill
 from mill import write_problems
-from tokmill.reviews.subject import load_turns, open_subject
+from tokmill.reviews.subject import join_turns, load_turns, open_subject
 
 NAMES = ("web", "math")
 STAGES = [
@@ -60,7 +60,7 @@ def test_turns_of_a_run_without_builds_are_those_of_its_stages(run: Path) -> Non
     ]
     whole = sum(len(rows) for rows in lengths.values())
     assert 0 < len(expected) < whole, "the stages have no turn for all"
-    turns = load_turns(open_subject(run).artifacts)
+    turns = join_turns(load_turns(open_subject(run).artifacts))
     assert turns.lengths.tolist() == [one["tokens"] for one in expected]
     tokens, doc_id, _, total = turns.longest()
     sums: Counter[str] = Counter()

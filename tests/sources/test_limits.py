@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tokmill as mill
 from mill import tokmill, write_problems, write_recipe
-from tokmill.errors import InputError
+from tokmill.errors import InputError, RecipeError
+from tokmill.pipeline.plan import plan_steps
+from tokmill.recipe.file import load_recipe
 from tokmill.stages.sampling import shuffle_buffer
 from written import load_lines, load_manifest, load_table, load_tables
 
@@ -22,6 +26,13 @@ SOURCE = {
     "template": "{question} {answer}",
     "fields": {"id": "id", "meta": ["weight"]},
 }
+
+
+@pytest.fixture(scope="module")
+def fallbacks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("fallbacks")
+    (directory / "a.jsonl").write_text('{"text": "a text"}\n')
+    return directory
 
 
 def ingested(
@@ -183,6 +194,34 @@ def test_a_fallback_is_read_only_as_far_as_the_first_source_fell_short(
     assert (len(found["first"]), len(found["second"])) == (min(limit, 500), expected)
 
 
+@given(weights=st.lists(st.sampled_from([0, 0, 1, 2]), min_size=4, max_size=4).filter(any))
+def test_a_step_needs_only_steps_that_there_are_whatever_has_no_weight(
+    weights: list[int], fallbacks: Path
+) -> None:
+    names = ["a", "b", "c", "d"]
+    sources = [
+        {"name": name, "files": "a.jsonl", "limit": {"docs": 5}, **({"fallback": other} if other else {})}
+        for name, other in zip(names, ["b", "d", "d", None], strict=True)
+    ]
+    recipe = {
+        "name": "fallbacks",
+        "sources": sources,
+        "tokenizer": {"train": {"vocab_size": 300}, "eos": "<e>"},
+        "mixture": {"sources": {"default": dict(zip(names, map(str, weights), strict=True))}},
+    }
+    has = dict(zip(names, weights, strict=True))
+    is_refused = any(has[source["name"]] == 0 < has[source.get("fallback", "a")] for source in sources[:3])
+    try:
+        steps = plan_steps(load_recipe(json.dumps(recipe, indent=1)), fallbacks, fallbacks / "out")
+    except RecipeError:
+        assert is_refused
+    else:
+        assert not is_refused
+        planned = {step.name for step in steps}
+        assert all(planned.issuperset(step.needs) for step in steps)
+        assert {f"ingest/{name}" in planned for name in names if has[name]} == {True}
+
+
 # ids of six records, with four lines that are none: one behind the first, three behind the last
 MIXED = ["a0", None, "b1", "a2", "b3", "a4", "a5", None, None, None]
 
@@ -230,6 +269,15 @@ def test_what_lies_behind_the_end_of_a_limit_is_not_counted(
     assert {**counts["quarantined"], **counts["dropped"]} == left_out
 
 
+def test_a_document_larger_than_the_limit_is_told_whatever_was_left_out_before_it(tmp_path: Path) -> None:
+    files = str(write_mixed(tmp_path / "a.jsonl"))
+    for source in ({}, {"where": {"kind": "b"}}):
+        with pytest.raises(InputError, match="its first document is larger than its `limit`"):
+            recounted(tmp_path, files=files, limit={"chars": 9}, **source)
+    found, _, _ = recounted(tmp_path, files=files, limit={"chars": 10}, where={"kind": "b"})
+    assert found == ["b1"]
+
+
 def test_a_bad_record_behind_the_end_of_a_limit_stops_no_run(tmp_path: Path) -> None:
     files = str(write_mixed(tmp_path / "a.jsonl"))
     for policy in ({"on_bad_record": "fail"}, {"max_bad_fraction": 0}):
@@ -237,6 +285,48 @@ def test_a_bad_record_behind_the_end_of_a_limit_stops_no_run(tmp_path: Path) -> 
         assert (found, counts["in"]) == (["a0"], 1)
     with pytest.raises(InputError, match="invalid_json"):
         recounted(tmp_path, files=files, limit={"docs": 2}, on_bad_record="fail")
+
+
+def test_fields_of_records_behind_the_end_of_a_limit_are_not_counted(tmp_path: Path) -> None:
+    records = [
+        {"id": n, "text": "x", "en": "one", "fr": "!" if n == 3 else "un", "kind": "ab"[n % 2]}
+        | ({"lic": "MIT"} if n < 6 else {})
+        | ({"more": n} if n != 2 else {})
+        for n in range(100)
+    ]
+    lines = [json.dumps(record) + "\n" for record in records]
+    (tmp_path / "a.jsonl").write_text("".join([*lines[:1], "{broken\n", *lines[1:]]))
+    source = {"files": str(tmp_path / "a.jsonl"), "fields": {"license": "lic", "meta": ["more"]}}
+    pairs = {"parallel": {"source_key": "en", "target_key": "fr"}}
+    for asked, end in (({}, 5), ({"where": {"kind": "a"}}, 9), (pairs, 6), ({"limit": {"chars": 5}}, 5)):
+        recounted(tmp_path, **{**source, "limit": {"docs": 5}, **asked})
+        manifest = load_manifest(tmp_path / "out/ingest/s")
+        presence = manifest.facts["presence"]
+        read = records[: manifest.counts["in"] - 1]  # one of them is bad
+        assert len(read) == end
+        assert presence["records"] == end
+        assert presence["fields.license"] == sum("lic" in record for record in read)
+        assert presence["fields.meta.more"] == sum("more" in record for record in read)
+
+
+@pytest.mark.parametrize("sample", [None, {"method": "shuffle_buffer", "k": 20, "buffer": 6}])
+def test_what_is_broken_in_a_file_behind_the_end_of_a_limit_stops_no_run(
+    tmp_path: Path, sample: dict[str, Any] | None
+) -> None:
+    lines = [json.dumps({"id": str(number), "text": "x"}) + "\n" for number in range(110)]
+    (tmp_path / "a.jsonl").write_text("".join(lines[:10]))  # so few that two more files are read at once
+    (tmp_path / "b.jsonl").write_text("".join(lines[10:]))
+    (tmp_path / "c.jsonl").write_text(lines[0] + "{broken\n")
+    (tmp_path / "d.json").write_text("[" + lines[0])
+    bounds = {"sample": sample} if sample else {"limit": {"docs": 25}}
+    for broken, told in (("c.jsonl", "invalid_json"), ("d.json", "array does not end")):
+        files = [str(tmp_path / name) for name in ("a.jsonl", "b.jsonl", broken)]
+        found, _, counts = recounted(tmp_path, files=files, **bounds, on_bad_record="fail")
+        assert counts["in"] == 25
+        assert {int(id) for id in found} <= set(range(25))
+        beyond = {"sample": {**sample, "k": 107}} if sample else {"limit": {"docs": 112}}
+        with pytest.raises(InputError, match=told):
+            recounted(tmp_path, files=files, **beyond, on_bad_record="fail")
 
 
 def test_a_hash_sample_counts_what_it_left_before_the_end_of_a_limit(tmp_path: Path) -> None:

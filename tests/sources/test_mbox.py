@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import email
 import email.policy
 import gzip
@@ -300,7 +302,7 @@ def test_one_bad_byte_in_a_thousand_is_replaced_and_more_are_not_of_that_charset
     assert text_of(tmp_path, head + b"x" * 2000 + b"\xff\n") == "x" * 2000 + "\ufffd"
     reason, detail = bad_of(tmp_path, head + "déjà vu\n".encode("latin-1"))
     assert reason == "undecodable"
-    assert detail.startswith("not utf-8: ")
+    assert detail == "byte 1 is not utf-8: invalid continuation byte"
 
 
 @pytest.mark.parametrize(
@@ -365,6 +367,40 @@ def test_base64_that_is_none_is_quarantined(tmp_path: Path) -> None:
     reason, detail = bad_of(tmp_path, b"Content-Transfer-Encoding: base64\n\nabcde\n")
     assert reason == "bad_encoding"
     assert detail.startswith("base64: ")
+
+
+def test_what_a_list_writes_behind_base64_is_no_part_of_it(tmp_path: Path) -> None:
+    head = b"Content-Transfer-Encoding: base64\n\n"
+    for text in ("thirty bytes of text, all of it", "and one of them is padded, so.", "long words " * 40):
+        coded = base64.encodebytes(text.encode()).rstrip(b"\n")
+        for footer in (
+            b"--\nlist footer at http://x\n",
+            b"__________\nfooter\n",
+            b"see http://x\n" + coded[:50],
+        ):
+            assert text_of(tmp_path, head + coded + b"\n" + footer).strip() == text.strip()
+    # a letter that is none of it, in the middle, is passed over, as RFC 2045 has it
+    lines = base64.encodebytes(b"words and words " * 20).replace(b"\n", b"!\n", 1)
+    assert text_of(tmp_path, head + lines) == "words and words " * 20
+    assert bad_of(tmp_path, head + b"It is plain text.\n") == (
+        "bad_encoding",
+        "base64: no line of it is base64",
+    )
+
+
+def test_uuencoded_text_is_decoded_as_stdlib_does(tmp_path: Path) -> None:
+    text = "Lines of a text,\nand more of them, so that there are two.\n"
+    lines = [binascii.b2a_uu(text.encode()[at : at + 45]) for at in range(0, len(text), 45)]
+    coded = b"begin 644 a.txt\n" + b"".join(lines) + b"`\nend\n"
+    for coding in (b"x-uuencode", b"uuencode", b"X-UUE", b"uue"):
+        message = b"Subject: s\nContent-Transfer-Encoding: " + coding + b"\n\n" + coded + b"a footer\n"
+        assert text_of(tmp_path, message) == text.strip("\n")
+        assert email.message_from_bytes(message).get_payload(decode=True) == text.encode()
+    head = b"Content-Transfer-Encoding: x-uuencode\n\n"
+    assert bad_of(tmp_path, head + coded[:-4]) == ("bad_encoding", "x-uuencode: it does not end")
+    assert bad_of(tmp_path, head + b"plain text\n") == ("bad_encoding", "x-uuencode: it does not begin")
+    broken = coded.replace(lines[0], b"M~~~\n")
+    assert bad_of(tmp_path, head + broken)[0] == "bad_encoding"
 
 
 def test_parts_that_nothing_separates_are_quarantined(tmp_path: Path) -> None:

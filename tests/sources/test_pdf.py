@@ -215,6 +215,10 @@ def test_a_count_of_pages_that_are_not_there_is_told(tmp_path: Path) -> None:
     found = load(tmp_path, lying, unit="page")
     assert [row["text"] for row in found.documents] == ["hello"]
     assert [one.detail for one in found.bad] == ["page 2 cannot be loaded", "page 3 cannot be loaded"]
+    none = make_page(o2=b"<< /Type /Pages /Kids [99 0 R] /Count 2 >>")
+    assert reason(tmp_path, none) == ("corrupt_pdf", "page 1 of 2 cannot be loaded")
+    found = load(tmp_path, none, unit="page")
+    assert [one.detail for one in found.bad] == ["page 1 cannot be loaded", "page 2 cannot be loaded"]
 
 
 @pytest.mark.parametrize(

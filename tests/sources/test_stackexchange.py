@@ -18,7 +18,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sources.ingested import ingest
+from sources.ingested import ingest, ingest_source
 from tokmill import Source
 from tokmill.artifacts.manifest import check_conservation, sum_counts
 from tokmill.artifacts.step import Step
@@ -305,6 +305,45 @@ def test_several_sites_do_not_mix(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("files", "ids", "sites"),
+    [  # as the recipe writes them; of more and more, none of those before is renamed
+        (["*/Posts.xml"], ["a.example/1"], ["a.example"]),
+        (["a.example/Posts.xml"], ["a.example/1"], ["a.example"]),
+        (
+            ["a.example/Posts.xml", "b.example/Posts.xml"],
+            ["a.example/1", "b.example/1"],
+            ["a.example", "b.example"],
+        ),
+        (["links/*/Posts.xml"], ["one/1", "two/1"], ["one", "two"]),
+        (["links/one/Posts.xml"], ["1"], ["se"]),
+        (["links/one/Posts.xml", "links/two/Posts.xml"], ["1", "two/1"], ["se", "two"]),
+        (["c.example-Posts.xml"], ["c.example/1"], ["c.example"]),
+        (["Posts.xml"], ["1"], ["se"]),
+        (["Posts.xml", "c.example-Posts.xml"], ["1", "c.example/1"], ["se", "c.example"]),
+    ],
+)
+def test_an_id_has_the_site_that_the_path_tells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: list[str], ids: list[str], sites: list[str]
+) -> None:
+    place = tmp_path / "of.the.machine"
+    for name in ("a.example/Posts.xml", "c.example-Posts.xml", "Posts.xml"):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(dump([question(1, Body=name), answer(2, 1)]))
+    if len(files) == 2:
+        (place / "b.example").mkdir()
+        (place / "b.example/Posts.xml").write_text(dump([question(1, Body="b"), answer(2, 1)]))
+    (place / "links").mkdir()
+    for link, target in (("one", "m.one"), ("two", "m.two")):
+        (tmp_path / target).mkdir()
+        (tmp_path / target / "Posts.xml").write_text(dump([question(1, Body=link), answer(2, 1)]))
+        (place / "links" / link).symlink_to(tmp_path / target)
+    monkeypatch.chdir(place)
+    found = ingest_source(name="se", domain="qa", stackexchange={}, files=files).documents
+    assert sorted(row["doc_id"] for row in found) == sorted(ids)
+    assert sorted(msgspec.json.decode(row["meta"])["site"] for row in found) == sorted(sites)
+
+
 def test_posts_are_written_in_parts_when_they_outgrow_the_buffer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -469,7 +508,9 @@ def test_threads_are_joined_as_if_post_by_post(
         (0 if is_one_file else file, post._replace(offset=100 - number))
         for number, (file, post) in enumerate(found)
     ]
-    files = [DumpFile(f"f{number}", site) for number, site in enumerate(sites)][: 1 if is_one_file else 3]
+    files = [DumpFile("f0", sites[0])]
+    if not is_one_file:
+        files = [DumpFile(f"f{number}", site, f"{site}/") for number, site in enumerate(sites)]
     options = Options(*answers, *scores, 1, 1, {})
     owners = sorted({file for file, _ in posts})
     tables = [post_table([post for file, post in posts if file == owner]) for owner in owners]
@@ -703,7 +744,7 @@ GOOD = dump([question(1), answer(2, 1, Body="<p>word</p>" * 50)]).encode()
 def test_posts_are_read_out_of_an_archive_with_other_members(tmp_path: Path) -> None:
     pack(tmp_path / "in" / "x.example-Posts.7z", {"Badges.xml": b"y" * 500, "Posts.xml": GOOD, "Z.xml": b"z"})
     (document,) = mill(tmp_path / "in", tmp_path / "out").documents
-    assert document["doc_id"] == "1"
+    assert document["doc_id"] == "x.example/1"
     assert '"site":"x.example"' in document["meta"]
 
 
@@ -806,7 +847,7 @@ def test_a_published_dump_as_xml_and_as_archive(tmp_path: Path, site: str) -> No
     posts = [row.attrib for row in ElementTree.parse(DATA / site / "Posts.xml").getroot()]
     good = {row["ParentId"] for row in posts if row["PostTypeId"] == "2" and int(row["Score"]) >= 0}
     kept = {row["Id"] for row in posts if row["PostTypeId"] == "1" and int(row["Score"]) >= 0} & good
-    assert {row["doc_id"] for row in plain.documents} == kept
+    assert {row["doc_id"] for row in plain.documents} == {f"{site}/{number}" for number in kept}
     assert plain.counts["in"] == sum(row["PostTypeId"] != "2" for row in posts)
     assert not plain.counts["quarantined"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ HEAD = f"""<html lang="en-GB"><head><title>The number {{}} - Numbers</title>
 <link rel="canonical" href="/canonical/{{}}"><link rel="license" href="{DEED}"></head>"""
 
 
-def archive(path: Path, pages: list[tuple[str, list[str]]]) -> None:
-    """Each a page, and the lines that its server sent."""
+def archive(path: Path, pages: list[tuple[str, list[str]]], said: Sequence[str] = ()) -> None:
+    """Each a page, and the lines that its server sent. `said` by the archive: a line for each."""
     members = []
     for number, (html, lines) in enumerate(pages):
         http = "\r\n".join(["HTTP/1.1 200 OK", "Content-Type: text/html", *lines, "", html]).encode()
@@ -36,6 +37,7 @@ def archive(path: Path, pages: list[tuple[str, list[str]]]) -> None:
             f"WARC-Target-URI: https://example.org/{number}",
             "Content-Type: application/http; msgtype=response",
             f"Content-Length: {len(http)}",
+            *said[number : number + 1],
         ]
         record = "\r\n".join([*head, "", ""]).encode() + http + b"\r\n\r\n"
         members.append(gzip.compress(record, mtime=0))
@@ -80,6 +82,15 @@ def test_the_licence_of_a_page_is_that_of_the_document_where_it_is_asked_for(tmp
     assert [row["license_tag"] for row in documents] == ["CC-BY-4.0", "MIT", "CC-BY-SA-4.0", "MIT"]
     assert json.loads(documents[3]["meta"])["license_link"].split() == [DEED.replace("by/", "by-sa/"), DEED]
     assert {row["license_tag"] for row in read(tmp_path / "a.warc.gz")} == {"MIT"}
+
+
+def test_a_document_says_that_the_archive_has_only_the_beginning_of_its_page(tmp_path: Path) -> None:
+    reasons = ["length", "time", "disconnect", "unspecified"]
+    lines = [f"WARC-Truncated: {reason}" for reason in reasons]
+    archive(tmp_path / "a.warc.gz", [(f"<p>{PROSE}", [])] * 6, [*lines, "warc-truncated:", "X: y"])
+    metas = [json.loads(row["meta"]) for row in read(tmp_path / "a.warc.gz")]
+    assert [meta.get("truncated") for meta in metas] == [*reasons, None, None]
+    assert ["truncated" in meta for meta in metas] == [True] * 4 + [False] * 2
 
 
 @pytest.mark.usefixtures("forked_workers")

@@ -486,6 +486,29 @@ def test_an_open_comment_goes_on_to_the_end(tmp_path):
     assert Everything(write(tmp_path / "dump.xml", dump_of(page_of(1, "T", text)))).texts == ["T\n\na c"]
 
 
+def test_a_comment_that_opens_in_a_tag_with_content_of_its_own_ends_with_it(tmp_path):
+    shown = ["nowiki", "pre", "syntaxhighlight", "source", "math", "chem", "ce", "NoWiki"]
+    tags = [*shown, "ref", "gallery", "score", "timeline", "templatedata", "poem", "includeonly"]
+    for end in ("end", "<!-- closed --> end"):
+        text = f"A {{}} <{{}} id=1><!-- x</{{}} > mid {end}\n\n== Later ==\nRest <{{}} id=2/> of <!-- it"
+        pages = [page_of(n, "T", text.format(n, *[tag] * 3)) for n, tag in enumerate(tags)]
+        got = Everything(write(tmp_path / "dump.xml", dump_of(*pages))).texts
+        assert [text.split() for text in got] == [
+            ["T", "A", str(n), *(["<!--", "x"] if tag in shown else []), "mid", "end", "Later", "Rest", "of"]
+            for n, tag in enumerate(tags)
+        ]
+
+
+def test_a_tag_in_a_comment_or_that_is_not_closed_hides_no_comment(tmp_path):
+    comments = ["a <!-- <nowiki> --> b <!-- c </nowiki>", "a <pre> b <!-- c", "a <nowiki <!-- c"]
+    texts = [*comments, "a <ref/> <!-- </ref>"]
+    dump = dump_of(*(page_of(number, "T", text) for number, text in enumerate(texts, 1)))
+    got = Everything(write(tmp_path / "dump.xml", dump)).texts
+    assert [text.split()[1:] for text in got] == [["a", "b"], ["a", "<pre>", "b"], ["a", "<nowiki"], ["a"]]
+    many = page_of(1, "T", "a <ref>" + "<!--" * 20_000 + "</ref> b" + "<ref><!--" * 20_000)
+    assert Everything(write(tmp_path / "dump.xml", dump_of(many))).texts == ["T\n\na b<ref>"]
+
+
 # -- the contract ----------------------------------------------------------------------------------
 
 

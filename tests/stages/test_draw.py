@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import tempfile
+from collections import Counter
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tokmill
-from tokmill.stages.sampling import bottom_k, draws, shuffle_buffer, weighted_keys
+from tokmill.stages.sampling import below_fraction, bottom_k, draws, shuffle_buffer, weighted_keys
 from written import load_tables
 
 
@@ -95,6 +99,51 @@ def test_a_hash_sample_does_not_change_when_the_source_grows() -> None:
     assert after != sampled(5000, 8, method="hash", fraction="0.3")
     assert sampled(1000, 7, method="hash", fraction="1") == list(range(1000))
     assert sampled(1000, 7, method="hash", fraction="0") == []
+
+
+def side_of(id: str) -> float:
+    """From 0 to 1: below `valid_fraction` a document is held out by its id."""
+    return int.from_bytes(hashlib.sha256(id.encode()).digest()[:8]) / 2**64
+
+
+def test_a_hash_sample_has_its_share_of_what_is_held_out_whatever_the_seed() -> None:
+    ids = [f"doc-{number}" for number in range(4000)]
+    sides, column = np.array([side_of(id) for id in ids]), pa.array(ids)
+    for fraction, valid in itertools.product(("0.01", "0.1", "0.5"), (0.01, 0.1)):
+        is_held_out, statistic = sides < valid, 0.0
+        for seed in range(51):
+            is_taken = below_fraction(column, Decimal(fraction), seed)
+            assert abs(is_taken.sum() - 4000 * float(fraction)) < 5 * (4000 * float(fraction)) ** 0.5
+            expected = is_taken.sum() * is_held_out.mean()
+            statistic += (is_held_out[is_taken].sum() - expected) ** 2 / expected
+        # about 51, and of so few as 0.4 expected at most 3 for each standard deviation of chi-square
+        assert statistic < 150, (fraction, valid, statistic)
+
+
+def test_a_sampled_source_is_trained_on_and_held_out_like_any_other(tmp_path: Path) -> None:
+    # two documents of each id, of which one goes where the other does
+    lines = [
+        json.dumps({"id": f"doc-{number // 2}", "text": f"document {number} of its own"})
+        for number in range(8000)
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    drawn = tokmill.sample(
+        [str(tmp_path / "a.jsonl")], tmp_path / "b.jsonl", method="hash", fraction="0.1", workers=1
+    )
+    sample = {"method": "hash", "fraction": "0.1"}
+    recipe = {
+        "name": "r",
+        "sources": [{"name": "a", "files": str(tmp_path / "a.jsonl"), "sample": sample}],
+        "split": {"method": "hash", "valid_fraction": "0.2"},
+    }
+    out = tokmill.run(recipe, tmp_path / "out", workers=1, until="split").out
+    ids = [id for part in load_tables(out / "ingest/a", "documents") for id in part["doc_id"].to_pylist()]
+    assert set(Counter(ids).values()) == {2}
+    labels = [label for part in load_tables(out / "split", "labels") for label in part["split"].to_pylist()]
+    assert abs(labels.count(1) / len(ids) - 0.2) < 5 * (0.16 / (len(ids) / 2)) ** 0.5
+    assert labels.count(0) + labels.count(1) == len(ids)
+    # the verb draws as the recipe does
+    assert [json.loads(line)["doc_id"] for line in drawn.path.read_text().splitlines()] == ids
 
 
 def test_a_shuffle_buffer_looks_no_further_than_it_reaches() -> None:

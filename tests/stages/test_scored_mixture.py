@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections import Counter
 from pathlib import Path
@@ -89,6 +90,47 @@ def test_a_document_has_as_many_turns_as_its_percentile_says(order: str, tmp_pat
     )
     assert sum(one["tokens"] for one in told.values()) == sum(documents.tokens[at] for at in documents.order)
     digest_of(out)
+
+
+def test_a_review_counts_each_document_once_and_its_turns_as_repeats(tmp_path: Path) -> None:
+    """Of each source: the tokens of its turns, by those of documents that have one."""
+    steps = {"repeat": {"by": "score.edu", "percentiles": {50: 6, 25: 2, 0: 0}}}
+    out = mill.run(mixed_corpus(tmp_path, steps), workers=1).out
+    documents = Documents(out)
+    sources = [
+        source
+        for source in ("problems", "notes")
+        for _ in load_manifest(out / "ingest" / source).entries("documents")
+    ]
+    once, read = Counter[str](), Counter[str]()
+    for at, turns in documents.turns.items():
+        once[sources[at[0]]] += documents.tokens[at]
+        read[sources[at[0]]] += documents.tokens[at] * turns
+    trained = 2 * read.total()
+    found = mill.review(out, no_verify=True, train_tokens=trained)
+    repeated = {one.about: one for one in found.findings if one.check == "source_repeats"}
+    assert set(repeated) == {f"source {name}" for name in once}
+    for name, tokens in once.items():
+        values = {measure.name: measure.value for measure in repeated[f"source {name}"].evidence}
+        assert values["there are"] == tokens
+        assert values["epochs"] == pytest.approx(read[name] / tokens, rel=0.02)  # some stand in no row
+        assert repeated[f"source {name}"].severity == ("high" if read[name] > 4 * tokens else "medium")
+    passes = next(one for one in found.findings if one.check == "plan_epochs")
+    values = {measure.name: measure.value for measure in passes.evidence}
+    for name in once:
+        assert values[f"source {name} is seen"] == pytest.approx(2 * read[name] / once[name], rel=0.02)
+    told = next(one for one in found.questions if "large enough" in one.question).figures["training"]
+    new = once.total() * (1 + 15.39 * (1 - math.exp(-(trained / once.total() - 1) / 15.39)))
+    assert told["worth_tokens"] == pytest.approx(new, rel=0.02)
+    report = json.loads(mill.report(out, out=tmp_path / "report").figures.read_bytes())
+    (split,) = (one for one in report["mixture"]["splits"] if one["split"] == "train")
+    for one in split["sources"]:
+        assert one["available"] == once[one["name"]]
+        assert one["epochs"] == pytest.approx(read[one["name"]] / once[one["name"]], rel=0.02)
+    said = json.dumps(report["warnings"])
+    often = [name for name in once if read[name] > 4 * once[name]]
+    assert often
+    assert [name for name in once if f"{name} is read " in said] == often
 
 
 def test_copies_of_a_document_are_spread_and_not_neighbours(tmp_path: Path) -> None:

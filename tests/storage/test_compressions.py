@@ -72,6 +72,20 @@ def test_frames_one_behind_the_other_are_one_file(tmp_path, packing):
     assert len(ingest(tmp_path, f"a.jsonl{packing}").documents) == len(ROWS)
 
 
+def test_padding_behind_a_stream_of_xz_is_no_data(tmp_path):
+    first, second = lzma.compress(LINES[:1000]), lzma.compress(LINES[1000:])
+    for before, behind in ((0, 4), (4, 0), (8, 8), (3 << 20, 3 << 20)):
+        data = first + bytes(before) + second + bytes(behind)
+        (tmp_path / "a.jsonl.xz").write_bytes(data)
+        assert len(ingest(tmp_path, "a.jsonl.xz").documents) == len(ROWS)
+        (tmp_path / "a.jsonl.xz").write_bytes(data + b"\0" * 3)
+        with pytest.raises(CorruptFile, match="padding"):
+            ingest(tmp_path, "a.jsonl.xz")
+    (tmp_path / "a.jsonl.bz2").write_bytes(bz2.compress(LINES) + bytes(8))
+    with pytest.raises(CorruptFile):
+        ingest(tmp_path, "a.jsonl.bz2")
+
+
 @pytest.mark.parametrize("packing", [packing for packing in PACK if packing])
 def test_a_truncated_file_is_an_error_not_a_short_one(tmp_path, packing):
     data = PACK[packing](LINES)

@@ -131,6 +131,37 @@ def test_tokens_are_those_of_the_documents_that_are_left(run: Path) -> None:
     assert not {"w3", "b0"} & {id for table in lengths for id in table.column("doc_id").to_pylist()}
 
 
+@pytest.mark.parametrize("name", ["link", "directory"])
+def test_nothing_of_them_is_beside_a_run_that_lies_behind_a_link(tmp_path: Path, name: str) -> None:
+    """Neither in steps as they were before nor in what the next run need not compute again."""
+    here, places = tmp_path / "here", {"link": tmp_path / "here/out/run", "directory": tmp_path / "disk/big"}
+    make_corpus(here)
+    for place in places.values():
+        place.parent.mkdir()
+    places["directory"].mkdir()
+    places["link"].symlink_to(places["directory"])
+    for fraction in ("0.25", "0.5"):
+        recipe = make_recipe(here, builds=BUILDS[:1], split={"valid_fraction": fraction})
+        mill.run(recipe, places["link"], workers=1, keep_previous=True)
+    shard, *_ = load_manifest(places["link"] / "ingest/web").entries("documents")
+
+    def beside() -> set[str]:
+        """Tables of the cache are named after the shard that they are of."""
+        found: set[str] = set()
+        for parent in (here / "out", tmp_path / "disk"):
+            found |= files_with(parent, "w3")
+            found |= {path.name for path in parent.rglob(f"{shard.content_sha256[:16]}*")}
+        return found
+
+    assert len({Path(file).suffix for file in beside()}) > 2
+    assert any(".previous/" in file for file in beside())
+    mill.forget(places[name], **ids("w3"), workers=1)
+    assert beside() == set()
+    for place in places.values():
+        assert mill.verify(place).problems == []
+    assert [path.name for path in (here / "out").iterdir()] == ["run"]
+
+
 def test_a_tokenizer_that_learned_from_them_learns_again(tmp_path: Path) -> None:
     word = marker("w3")
     make_corpus(tmp_path)

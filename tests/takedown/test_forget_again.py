@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 import tokmill as mill
 from cleaned import rows_of, write_documents
+from mill import write_recipe
 from takedown.marked import (
     BOOKS,
     BUILDS,
@@ -189,3 +190,79 @@ def test_the_same_id_in_a_source_that_was_there_is_another_document(tmp_path: Pa
     mill.run(recipe, workers=1)
     assert mill.verify(out).problems == []
     assert any(b"nobody asked" in data for path, data in contents(out) if path.startswith("ingest/more"))
+
+
+SECRET = "the one text that was taken down"
+
+
+def small_source(directory: Path, **source: Any) -> Path:
+    (directory / "x").mkdir(exist_ok=True)
+    (directory / "x/2.txt").write_text(SECRET)
+    (directory / "x/1.txt").write_text("a text that stays where it is")
+    rows = [{"name": name, "key": f"k{name}", "body": text} for name, text in (("a", SECRET), ("b", "stays"))]
+    write_documents(directory / "x.jsonl", rows)
+    sections = dict.fromkeys(("tokenizer", "mixture", "pack", "builds"))
+    split = {"valid_fraction": 0}
+    return write_recipe(directory, sources=[{"name": "notes", **source}], split=split, **sections)
+
+
+def is_anywhere(run: Path) -> bool:
+    return any(SECRET.encode() in data for _, data in contents(run))
+
+
+def test_a_pattern_at_the_end_brings_nothing_back(tmp_path: Path) -> None:
+    out = mill.run(small_source(tmp_path, files=["x/*.txt"]), workers=1).out
+    mill.forget(out, **ids("2.txt"), workers=1)
+    (tmp_path / "y").mkdir()
+    (tmp_path / "y/2.txt").write_text("of another folder")
+    again = mill.run(small_source(tmp_path, files=["x/*.txt", "y/*.txt"]), workers=1)
+    assert {row["doc_id"] for row in rows_of(out, "ingest/notes", "documents")} == {"1.txt", "y/2.txt"}
+    assert not is_anywhere(out)
+    assert (again.warnings, mill.verify(out).warnings) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "doc_id"),
+    [
+        ({"files": ["x/*.txt"]}, {"files": ["*/*.txt"]}, "2.txt"),
+        (
+            {"fields": {"text": "body", "id": "name"}},
+            {"fields": {"text": "body", "id": "key"}},
+            "a",
+        ),
+        ({"template": "{body}"}, {"template": "{body}!"}, None),
+    ],
+)
+def test_ids_that_change_are_told_where_what_was_taken_down_may_be_back(
+    tmp_path: Path, before: dict[str, Any], after: dict[str, Any], doc_id: str | None
+) -> None:
+    files = {"files": "x.jsonl"}
+    out = mill.run(small_source(tmp_path, **{**files, **before}), workers=1).out
+    if doc_id is None:
+        (doc_id,) = [r["doc_id"] for r in rows_of(out, "ingest/notes", "documents") if r["text"] == SECRET]
+    mill.forget(out, **ids(doc_id), workers=1)
+    assert not is_anywhere(out)
+    assert mill.verify(out).warnings == []
+    again = mill.run(small_source(tmp_path, **{**files, **after}), workers=1)
+    assert is_anywhere(out)
+    (told,) = again.warnings
+    assert told[0] == "ingest/notes"
+    assert told[1].startswith("1 id that was taken down is not in notes any more")
+    facts = mill.report(out, out=tmp_path / "r.html").facts
+    assert facts["warnings"] == [{"where": told[0], "what": told[1]}]
+    proven = mill.verify(out)
+    assert (proven.problems, [(one.where, one.what) for one in proven.warnings]) == ([], [told])
+    assert told[1] in " ".join(CliRunner().invoke(main, ["verify", str(out)]).stdout.split())
+    # known under its new id too, it is out; that the list has an id that is nowhere stays true
+    (back,) = [r["doc_id"] for r in rows_of(out, "ingest/notes", "documents") if SECRET in r["text"]]
+    mill.forget(out, **ids(back), workers=1)
+    assert not is_anywhere(out)
+    assert [(one.where, one.what) for one in mill.verify(out).warnings] == [told]
+
+
+def test_of_a_source_that_is_not_read_to_its_end_nothing_is_told(tmp_path: Path) -> None:
+    out = mill.run(small_source(tmp_path, files="x/*.txt"), workers=1).out
+    mill.forget(out, **ids("2.txt"), workers=1)
+    for part in ({"limit": {"docs": 1}}, {"sample": {"method": "hash", "fraction": "0.01"}}):
+        again = mill.run(small_source(tmp_path, files="x/*.txt", **part), workers=1)
+        assert again.warnings == []

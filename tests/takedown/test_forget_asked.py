@@ -87,6 +87,14 @@ def test_the_command_says_what_is_affected_and_proves_it_done(run: Path, tmp_pat
     assert "needs --doc-id, --doc-ids" in CliRunner().invoke(main, ["forget", str(run)]).stderr
 
 
+@pytest.mark.parametrize("line", ["w5", '{"source": "web", "doc_id": "w5"}'])
+def test_a_list_may_begin_with_a_byte_order_mark(run: Path, tmp_path: Path, line: str) -> None:
+    """As spreadsheets write them. The mark is no part of the first id."""
+    (tmp_path / "ids.txt").write_bytes(b"\xef\xbb\xbf" + line.encode() + b"\r\nw4\r\n")
+    foreseen = mill.forget(run, doc_ids=tmp_path / "ids.txt", dry_run=True).affected
+    assert (foreseen["documents"], foreseen["not_found"]) == (2, 0)
+
+
 def test_ids_can_be_typed_one_by_one_and_beside_a_file(run: Path, pristine: Path, tmp_path: Path) -> None:
     (tmp_path / "ids.txt").write_text("w5\n")
     asked = ["--doc-id", "w3", "--doc-id", "short", "--doc-ids", str(tmp_path / "ids.txt")]

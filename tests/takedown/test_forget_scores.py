@@ -12,6 +12,7 @@ import tokmill as mill
 from made_fasttext import WEIGHTS, write_model
 from scores.reviews import documents
 from takedown.marked import ids, tree
+from tokmill.artifacts.manifest import build_manifest, load_manifest, write_manifest
 from tokmill.errors import InputError
 
 
@@ -26,7 +27,7 @@ def write_labels(directory: Path, name: str) -> None:
     write_lines(directory / "labels.jsonl", rows)
 
 
-def scored_run(directory: Path, *names: str) -> Path:
+def scored_run(directory: Path, *names: str, **sections: Any) -> Path:
     """Posts with labels, and pages that nothing is learned from."""
     rows = [{"id": row["doc_id"], "text": row["text"]} for row in documents(120)]
     write_lines(directory / "posts.jsonl", rows[:80])
@@ -46,6 +47,7 @@ def scored_run(directory: Path, *names: str) -> Path:
         "sources": [{"name": name, "files": f"{name}.jsonl"} for name in ("posts", "pages")],
         "scores": [{"name": name, **scores[name]} for name in names],
         "dedup": {"exact": True},
+        **sections,
     }
     path = directory / "recipe.yaml"
     path.write_text(json.dumps(recipe))
@@ -91,3 +93,27 @@ def test_a_model_that_learned_from_other_sources_is_kept_and_judges_nothing_anew
     assert {"score/long", "clean/posts"} <= set(done.skipped)
     assert (out / "score/long/long.model").read_bytes() == model
     assert mill.verify(out).problems == []
+
+
+def test_models_are_found_whatever_else_the_recipe_says(tmp_path: Path) -> None:
+    """`recall` beside the `min_score` that is written down with it: a recipe has one of them."""
+    own = {"language": {"detector": "py3langid", "recall": "0.95"}}
+    out = scored_run(tmp_path, "edu", **own, domains={"default": own})
+    mill.forget(out, **ids("d2"), workers=1)
+    assert mill.verify(out).problems == []
+
+
+def test_a_recipe_that_cannot_be_read_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    out = scored_run(tmp_path)
+    made = load_manifest(out)
+    kept = ("kind", "step", "inputs", "counts", "facts", "environment")
+    body = {name: getattr(made, name) for name in kept}
+    config = {**made.config, "mill": {"stones": 2}}
+    write_manifest(
+        out,
+        build_manifest(**body, config=config, receipts=made.receipts(), experiment_id=made.experiment_id),
+    )
+    before = tree(out)
+    with pytest.raises(InputError, match="the recipe that it was made with cannot be read"):
+        mill.forget(out, **ids("d2"), workers=1)
+    assert tree(out) == before

@@ -13,7 +13,6 @@ and stays null. Texts that come back are of the kind that was given. Defaults ar
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Sequence
 from decimal import Decimal
 from typing import Any, Literal, NamedTuple
@@ -51,15 +50,17 @@ class NearDuplicates(NamedTuple):
 
 
 def measure(texts: Any, names: Collection[str] | None = None) -> dict[str, NDArray[Any]]:
-    """Counts (int64) and shares (float64) by name; all of `docs/measures.md` without names."""
+    """Counts (int64) and shares (float64) by name; without names all of a text,
+    which are those of docs/measures.md but `parse_error_share`."""
     for name in names or ():
         if name not in measures.MEASURES:
-            near = difflib.get_close_matches(name, measures.MEASURES, n=1, cutoff=0)[0]
-            raise InputError(f"there is no measure {name}", where="names", next=f"did you mean `{near}`?")
+            what, advice = measures.unknown_measure(name)
+            raise InputError(what, where="names", next=advice)
     return measures.measure(_arrow(texts), list(measures.MEASURES if names is None else names))
 
 
 def detect_language(texts: Any, *, detector: DetectorName = "fasttext") -> Languages:
+    """The language of each text, and how sure the detector is. Needs `pip install "tokmill[language]"`."""
     found = detect_languages(_arrow(texts), detector)
     return Languages(_like(texts, found.codes.cast(pa.string())), found.scores)
 
@@ -109,8 +110,19 @@ def pack(
 ) -> Plan:
     """A plan of rows of `length` tokens for documents of these `lengths`;
     `plan.spans()` lists where each goes."""
+    counts = np.asarray(lengths)
+    if counts.ndim != 1 or (counts.size and (counts.dtype.kind not in "iu" or counts.min() < 0)):
+        raise InputError(
+            "are no counts of tokens", where="lengths", next="give a number of tokens for each document"
+        )
     of_groups = None if groups is None else np.asarray(groups)
-    return plan_layout(layout, np.asarray(lengths, np.int64), length, of_groups, tail)
+    if of_groups is not None and (of_groups.dtype.kind not in "iu" or (of_groups < 0).any()):
+        of_groups = np.unique(of_groups, return_inverse=True)[1]  # names, and what else there is
+    if of_groups is not None and of_groups.shape != counts.shape:
+        raise InputError(
+            f"{of_groups.size:,} for {counts.size:,} documents", where="groups", next="give one for each"
+        )
+    return plan_layout(layout, counts.astype(np.int64), length, of_groups, tail)
 
 
 def _arrow(texts: Any) -> Any:

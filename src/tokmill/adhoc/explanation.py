@@ -19,13 +19,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tokmill.clean.rules import CompiledFilters
+from tokmill.clean.rules import BOUNDS, CompiledFilters, load_pack
 from tokmill.duplicates.near import choose_bands
 from tokmill.pipeline.documents import own_section, resolve_cleaning
-from tokmill.recipe import Cleaning, Recipe, Section, Source
+from tokmill.recipe import Cleaning, Filter, Recipe, Section, Source
 from tokmill.recipe.file import Written
 from tokmill.recipe.section import Path_
 from tokmill.recipe.setting import dotted
+from tokmill.schema import PERCENTILE, SCORE
 from tokmill.tokenizers.train import resolve_options
 
 DEFAULT = "default"
@@ -121,18 +122,28 @@ def _rules(
         yield Explained(
             f"{source.name}: {name}", "not applied", "packs are for prose, and the domain is code"
         )
-    for rule in sieve.rules:
-        pack, _, label = rule.name.rpartition(".")
-        said: list[Path_] = [
-            (*place, number, "set", label) if asked.pack is not None else (*place, number, rule.bound)
-            for number, asked in enumerate(filters)
-            if label in asked.set or str(asked.measure).rpartition(":")[2] == pack
-        ]
-        origin = _origin(written, said[0]) if said else f"pack {pack}"
+    said = [
+        path
+        for number, asked in enumerate(filters)
+        if asked.pack not in sieve.skipped_packs
+        for path in _bounds(asked, (*place, number))
+    ]
+    for rule, path in zip(sieve.rules, said, strict=True):
+        origin = _origin(written, path) if path else f"pack {rule.name.rpartition('.')[0]}"
         sign = ">=" if rule.bound == "min" else "<="
         yield Explained(
             f"{source.name}: {rule.name}", f"{rule.column} {sign} {rule.threshold}, or {rule.reason}", origin
         )
+
+
+def _bounds(asked: Filter, place: Path_) -> Iterator[Path_ | None]:
+    """Of each rule of a filter in order, where its threshold is said; None: in the pack."""
+    if asked.pack is not None:
+        for rule in (rule for part in load_pack(asked.pack).simple() for rule in part.rules):
+            yield (*place, "set", rule.name) if rule.name in asked.set else None
+    elif not (str(asked.measure).startswith(SCORE) and str(asked.measure).endswith(PERCENTILE)):
+        # a percentile is judged later, when all are scored
+        yield from ((*place, bound) for bound in BOUNDS if getattr(asked, bound) is not None)
 
 
 def _plain(value: Any) -> Any:

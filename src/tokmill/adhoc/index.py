@@ -117,9 +117,10 @@ def index(
 def _threshold(given: str | Decimal | None, near: NearOptions) -> Decimal:
     try:
         threshold = near.threshold if given is None else Decimal(str(given)).normalize()
-    except InvalidOperation:
-        threshold = Decimal(0)
-    if not Decimal("0.3") <= threshold <= 1:
+        is_one = Decimal("0.3") <= threshold <= 1
+    except InvalidOperation:  # no number, and NaN, which is not compared
+        is_one = False
+    if not is_one:
         raise RecipeError(
             f"a threshold of {given}", where="--threshold", next="give a similarity from 0.3 to 1"
         )

@@ -63,6 +63,7 @@ from tokmill.storage.disk import move_committed, remove_file
 from tokmill.storage.jsonl import write_jsonl
 from tokmill.storage.lease import open_lease
 from tokmill.storage.location import file_sha256
+from tokmill.tokenizers.directory import tokenizer_file
 from tokmill.tokenizers.load import load_tokenizer
 from tokmill.tokenizers.protocol import Tokenizer
 
@@ -204,7 +205,7 @@ def _materialize(
 ) -> Materialized:
     """`recipe` has one source and asks for nothing after cleaning."""
     (source,) = recipe.sources
-    root, tokenizer = Path(root), None if tokenizer is None else Path(tokenizer)
+    root, tokenizer = Path(root), None if tokenizer is None else tokenizer_file(Path(tokenizer))
     if not _NAME.fullmatch(folder_name(dataset)):
         raise RecipeError(
             f"{dataset!r} cannot be the name of a directory",

@@ -28,7 +28,7 @@ from tokmill.kernels.characters import measure_text
 from tokmill.recipe import Filter, Path_, Section, Source
 from tokmill.schema import DOCUMENTS, one_piece, string_column
 from tokmill.sources.readers import check_presence, read_documents, resolve_reading
-from tokmill.sources.reading import Reading
+from tokmill.sources.reading import Reading, count_presence
 from tokmill.stages.ingest.options import SampleOptions
 from tokmill.stages.ingest.picking import sample_keys
 from tokmill.stages.ingest.stage import check_unchanged
@@ -71,7 +71,7 @@ class _Reader:
                 self.read += batch.documents.num_rows + len(batch.bad) + len(batch.dropped)
                 self.dropped.update(record.reason for record in batch.dropped)
                 self.quarantined.update(record.reason for record in batch.bad)
-                self.presence = add_counts(self.presence, dict(batch.presence))
+                self.presence = add_counts(self.presence, count_presence(batch.presence))
                 yield self._filtered(batch.documents)
         check_unchanged(self._inputs)  # what was read is what the recorded sha256 is of
         check_presence(self._reading, self._inputs, self.presence)

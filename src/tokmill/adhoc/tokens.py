@@ -253,9 +253,10 @@ def build(
             where="--valid-fraction",
             next="leave it out, or `--flat`",
         )
+    asked = {"tokens": tokens, "blocks": blocks}
+    budgets = {key: _amount(value, key) for key, value in asked.items() if value is not None}
     listing = read_listing(manifest, seed=seed, root=root)
-    budgets = {"tokens": tokens, "blocks": blocks}
-    mixture = {**listing.mixture, **{key: parse_amount(value) for key, value in budgets.items() if value}}
+    mixture = {**listing.mixture, **budgets}
     if mixture and (order != "shuffle" or not flat):
         mixture["order"] = order
     out, chosen = Path(out), {"format": format, **({"dtype": dtype} if dtype else {})}
@@ -474,6 +475,17 @@ def _write_index(out: Path, splits: list[Path]) -> dict[str, str]:
     return {INDEX: written.sha256}
 
 
+def _amount(value: int | str, name: str) -> int:
+    try:
+        return parse_amount(value)
+    except ValueError as error:
+        raise InputError(f"{value!r} {error}", where=name, next="write 20M, or 500k") from error
+
+
+def _has_split(line: bytes) -> bool:
+    return "split" in json.loads(line)
+
+
 def _sample(path: Path, separator: str) -> Listing:
     """manifest.jsonl beside its description, which it must agree with."""
     described, experiment_id = path.with_name(META_NAME), None
@@ -489,9 +501,18 @@ def _sample(path: Path, separator: str) -> Listing:
     try:
         with path.open("rb") as lines:
             keys = json.loads(lines.readline())
+            rest = enumerate(lines, 2)
+            is_other = (at for at, line in rest if line.strip() and _has_split(line) != ("split" in keys))
+            other = next(is_other, None)
     except (OSError, ValueError) as error:
         raise InputError(f"cannot be read as JSON lines ({error})", where=str(path)) from error
     has_splits = "split" in keys
+    if other is not None:
+        raise InputError(
+            f"the first record {'has' if has_splits else 'has no'} `split`, and line {other:,} is otherwise",
+            where=str(path),
+            next="give every record its split, or none",
+        )
     source: Json = {"name": "sample", "files": str(path.resolve())}
     if "src_text" in keys and "text" not in keys:
         escaped = separator.replace("{", "{{").replace("}", "}}")

@@ -36,7 +36,7 @@ from zlib_ng import zlib_ng
 
 from tokmill.artifacts.manifest import fingerprint_of
 from tokmill.errors import TokmillError
-from tokmill.storage.disk import commit_bytes, make_directory, storage_error, sync_directory
+from tokmill.storage.disk import commit_bytes, make_directory, place_beside, storage_error, sync_directory
 
 _SUFFIX = ".cache"
 _TEXTS_CHARS, _HOW_CHARS = 16, 24
@@ -73,7 +73,7 @@ class _Header(msgspec.Struct):
 
 
 def cache_directory(out: Path) -> Path:
-    return out.with_name(f"{out.name}{_SUFFIX}")
+    return place_beside(out, _SUFFIX)
 
 
 def prepare_cache(out: Path, *, lean: bool) -> None:
@@ -124,7 +124,8 @@ def unknown_texts(directory: Path, documents: Iterable[str]) -> list[Path]:
 
 def discard_cache(out: Path, step: str) -> None:
     """Of a step that the run no longer has."""
-    _remove(sorted(cache_directory(out).glob(f"{step}*")))
+    kept = cache_directory(out)
+    _remove([kept / step, *sorted(kept.glob(f"{step}.*"))])
 
 
 def _entries(directory: Path) -> list[Path]:

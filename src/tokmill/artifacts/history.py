@@ -12,6 +12,7 @@ another. No text and no id is kept.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -24,8 +25,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tokmill.artifacts.manifest import FileEntry, Json, canonical, file_entry
-from tokmill.errors import CorruptFile
+from tokmill.artifacts.manifest import (
+    MANIFEST,
+    STALE_MANIFEST,
+    FileEntry,
+    Json,
+    canonical,
+    file_entry,
+    load_manifest,
+)
+from tokmill.errors import CorruptFile, ManifestDamaged
 from tokmill.schema import SEEN, one_piece
 from tokmill.storage.disk import Written
 from tokmill.storage.location import file_sha256
@@ -92,21 +101,51 @@ def load_continues(out: Path) -> Continues | None:
     """None: the run begins at the beginning. The table itself is not read."""
     path = out / HISTORY_FILE
     if not path.is_file():
-        return None
+        if noted_continues(out) is None:
+            return None
+        raise _damaged(path, "is missing, and the run is the rest of another")
     try:
         return msgspec.json.decode((pq.read_schema(path).metadata or {})[_KEY], type=Continues)
     except (pa.ArrowInvalid, OSError, KeyError, msgspec.MsgspecError) as error:
-        raise CorruptFile(
-            f"cannot be read ({error})", where=str(path), next="give the same `tokmill continue` again"
-        ) from error
+        raise _damaged(path, f"cannot be read ({error})") from error
+
+
+def noted_continues(out: Path) -> Continues | None:
+    """The same by the manifests of the run and of its mixture, whatever became of the table."""
+    mixture = out / "mixture"
+    for directory, name in ((out, MANIFEST), (mixture, MANIFEST), (mixture, STALE_MANIFEST)):
+        if (directory / name).is_file():
+            with contextlib.suppress(ManifestDamaged):
+                manifest = load_manifest(directory, name)
+                told = (manifest.facts if manifest.kind == "run" else manifest.config).get("continues")
+                if told:
+                    return msgspec.convert(told, Continues)
+    return None
+
+
+def load_history(path: Path, digest: str) -> Any:
+    """The table, if it has the rows that it was written with."""
+    if not path.is_file():
+        raise _damaged(path, "is missing")
+    try:
+        table = load_table(path)
+    except CorruptFile as error:
+        raise _damaged(path, error.what) from error
+    if table_sha256(table) != digest:
+        raise _damaged(path, "is damaged: its rows are not those that were written")
+    return table
+
+
+def _damaged(path: Path, what: str) -> CorruptFile:
+    return CorruptFile(what, where=str(path), next="give the same `tokmill continue` again")
 
 
 def history_entry(out: Path) -> FileEntry | None:
-    """For the manifest of the run."""
-    path = out / HISTORY_FILE
-    if not path.is_file():
+    """For the manifest of the run; the table is proven."""
+    path, continues = out / HISTORY_FILE, load_continues(out)
+    if continues is None:
         return None
-    table = load_table(path)
+    table = load_history(path, continues.history)
     written = Written(path.stat().st_size, file_sha256(path))
     return file_entry(HISTORY_FILE, HISTORY, written, rows=table.num_rows, content_sha256=table_sha256(table))
 

@@ -402,17 +402,15 @@ def describe_environment(*, workers: int, engine: str, recipe_directory: Path) -
 
 @functools.cache
 def _git(directory: Path) -> Json:
-    """The commit of the recipe's repository, where there is one, and whether tracked files differ from it."""
-    sha = _ask_git(directory, "rev-parse", "HEAD")
-    changes = _ask_git(directory, "status", "--porcelain", "--untracked-files=no") if sha else None
-    return {"git_sha": sha or None, "git_dirty": None if changes is None else bool(changes)}
-
-
-def _ask_git(directory: Path, *arguments: str) -> str | None:
+    """The commit of the recipe's repository, where there is one. Nothing else is asked: a command that looks
+    at files (`git status`) runs programs that the repository's own config names."""
+    command = ["git", "--no-pager", "-C", str(directory), "rev-parse", "HEAD"]
+    # no command of git's own takes a lock, asks anybody, or fetches what is not there
+    settings = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": ""}
     try:
         found = subprocess.run(
-            ["git", *arguments], cwd=directory, capture_output=True, text=True, timeout=10, check=False
+            command, env=os.environ | settings, capture_output=True, text=True, timeout=10, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    return found.stdout.strip() if found.returncode == 0 else None
+        found = None
+    return {"git_sha": found.stdout.strip() or None if found and not found.returncode else None}

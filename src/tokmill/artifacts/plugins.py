@@ -67,7 +67,7 @@ HOOK = r"^[^:\n]+\.py:[A-Za-z_]\w*$"
 SAMPLE = 64
 
 _shown: dict[str, Path] = {}  # hook files by their sha256
-_asked: set[Plugin] = set()  # those that a sample was asked of twice, in this process
+_asked: dict[Plugin, int] = {}  # how many documents each was asked for twice, in this process
 
 
 class Plugin(msgspec.Struct, frozen=True):
@@ -163,18 +163,18 @@ class Plugin(msgspec.Struct, frozen=True):
 
     def ask(self, columns: Mapping[str, Any], check: Callable[[Any, int], Any], *others: Any) -> Any:
         """What it answers for the columns and the others, as `check` takes it for so many rows."""
-        if self.is_first_call():
-            some = {name: column.slice(0, SAMPLE) for name, column in columns.items()}
-            rows = len(some["text"])
+        if rows := self.asked_twice(len(columns["text"])):
+            some = {name: column.slice(0, rows) for name, column in columns.items()}
             first, second = (check(self.call(Columns(some), *others), rows).tolist() for _ in range(2))
             self.refuse_difference(first, second)
         return check(self.call(Columns(columns), *others), len(columns["text"]))
 
-    def is_first_call(self) -> bool:
-        """In this process: once for each."""
-        is_first = self not in _asked
-        _asked.add(self)
-        return is_first
+    def asked_twice(self, count: int) -> int:
+        """How many of so many documents it is to be asked for twice: in a process SAMPLE, however few a call
+        has."""
+        asked = _asked.get(self, 0)
+        _asked[self] = min(asked + count, SAMPLE)
+        return _asked[self] - asked
 
     def refuse_difference(self, first: list[Any], second: list[Any]) -> None:
         """Between what it answered to one question, asked twice."""

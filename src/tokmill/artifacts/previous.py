@@ -23,7 +23,14 @@ from typing import NamedTuple
 from tokmill.artifacts.directory import Artifact, discard, has_all_files, open_artifact
 from tokmill.artifacts.manifest import MANIFEST
 from tokmill.errors import TokmillError
-from tokmill.storage.disk import TEMP_PREFIX, make_directory, storage_error, sync_directory, temp_beside
+from tokmill.storage.disk import (
+    TEMP_PREFIX,
+    make_directory,
+    place_beside,
+    storage_error,
+    sync_directory,
+    temp_beside,
+)
 
 _SUFFIX = ".previous"
 _NAME_CHARS = 16  # of a fingerprint: 64 bits
@@ -39,7 +46,7 @@ class Kept(NamedTuple):
 
 
 def previous_directory(out: Path) -> Path:
-    return out.with_name(f"{out.name}{_SUFFIX}")
+    return place_beside(out, _SUFFIX)
 
 
 def set_aside(out: Path, directory: Path) -> None:

@@ -10,6 +10,9 @@ from tokmill.artifacts.directory import Artifact, open_artifact
 from tokmill.artifacts.manifest import Manifest
 from tokmill.errors import StorageError
 
+# What other commands write into a run: it may quote documents, and is made again from the artifacts.
+DERIVED = ("report.html", "report.json", "review.md", "review.json", "DATACARD.md", "croissant.json")
+
 
 def load_finished(directory: Path) -> Manifest:
     """The manifest of a run that came to its end."""

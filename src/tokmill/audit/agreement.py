@@ -32,6 +32,7 @@ class Agreement(NamedTuple):
     correlation: float | None  # Spearman's; None where one of them is the same for all
     by_source: dict[str, Json]
     examples: list[Json]  # farthest apart, in percentiles
+    missing: tuple[str, ...] = ()  # sources that are not cleaned yet
 
     def as_json(self) -> Json:
         return self._asdict()
@@ -40,11 +41,12 @@ class Agreement(NamedTuple):
 def score_compare(directory: str | Path, first: str, second: str, *, examples: int = 8) -> Agreement:
     """Compare two measures of the run in `directory`: `score.edu` with `score.math`, or with `words`."""
     found = find_artifacts(directory)
-    rows = [_load(found, shard, first, second) for shard in found.shards()]
+    shards = [shard for shard in found.shards() if f"clean/{shard.source}" in found.artifacts]
+    rows = [_load(found, shard, first, second) for shard in shards]
     if not rows:
         raise InputError("no source of this run is cleaned yet", where=str(directory), next="run the recipe")
     a, b = (np.concatenate([row[place] for row in rows]) for place in range(2))
-    pairs = zip(rows, found.shards(), strict=True)
+    pairs = zip(rows, shards, strict=True)
     sources = np.concatenate([np.full(len(row[0]), shard.source) for row, shard in pairs])
     ranks = _ranks(a), _ranks(b)
     shares = [100 * (rank - 0.5) / max(len(rank), 1) for rank in ranks]
@@ -62,7 +64,8 @@ def score_compare(directory: str | Path, first: str, second: str, *, examples: i
             for source in sorted(set(sources.tolist()))
             for mine in [sources == source]
         },
-        list(_examples(found, rows, order, (a, b), shares)),
+        list(_examples(found, shards, rows, order, (a, b), shares)),
+        found.not_cleaned,
     )
 
 
@@ -101,14 +104,14 @@ def _correlation(a: Column, b: Column) -> float | None:
     return round(float((a * b).sum()) / scale, 9) if scale else None
 
 
-def _examples(found: Found, rows: list[Any], order: Any, values: Any, shares: Any) -> Any:
+def _examples(found: Found, shards: list[Any], rows: list[Any], order: Any, values: Any, shares: Any) -> Any:
     starts = np.cumsum([0, *(len(row[0]) for row in rows)])
-    shards = found.shards()
     places = []
     for at in order.tolist():
         number = int(np.searchsorted(starts, at, side="right")) - 1
         places.append((shards[number], int(rows[number][2][at - starts[number]]), at))
-    texts = load_texts(found.artifacts, [Place(shard.name, row) for shard, row, _ in places], _SHOWN_CHARS)
+    wanted = [Place(shard.name, row) for shard, row, _ in places]
+    texts = load_texts(found.artifacts, wanted, _SHOWN_CHARS, until="edits")
     for shard, row, at in places:
         text = texts[Place(shard.name, row)]
         yield {

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from tokmill.artifacts.directory import open_artifact
 from tokmill.artifacts.manifest import Json
@@ -27,7 +28,7 @@ from tokmill.clean.examine import CleanOptions
 from tokmill.kernels.wordwindows import cut_windows
 from tokmill.schema import string_column
 from tokmill.scores import find_kind
-from tokmill.scores.scoring import HOOK, ScorePlan, open_scorer, score_texts
+from tokmill.scores.scoring import HOOK, ScorePlan, blamed, open_scorer, score_texts
 from tokmill.stages.score.stage import with_models
 from tokmill.storage.location import file_sha256
 
@@ -45,7 +46,7 @@ def explain_scores(run: RunPlaces, place: Place, base: str | Path | None) -> Ite
         return
     assert cleaned is not None
     where = TextPlace(shard.name, row)
-    text = load_texts(run.artifacts, [where], None)[where].text
+    text = load_texts(run.artifacts, [where], None, until="edits")[where].text
     marks = load_of(cleaned, f"marks-{shard.key}.parquet", ["kept"])
     is_kept = marks is None or bool(marks.column("kept")[row].as_py())
     measures = load_of(cleaned, f"measures-{shard.key}.parquet", [plan.column for plan in plans])
@@ -84,12 +85,14 @@ def _explained(
     if plan.windows is not None:
         offsets = cut_windows(column.data, column.offsets, plan.windows.words).offsets
         parts = [column.data[a:b].tobytes().decode() for a, b in pairwise(offsets)]
-        scores = scorer.score(string_column(pa.array(parts, pa.large_string()))).tolist()
+        whole = replace(plan, windows=None)
+        scores = score_texts(string_column(pa.array(parts, pa.large_string())), whole, files).tolist()
         told["windows"] = [
             {"score": score, "begins": part.strip()[:_PIECE_CHARS]}
             for score, part in zip(scores, parts, strict=True)
         ]
-    pieces = scorer.explain(text)
+    with blamed(plan):
+        pieces = scorer.explain(text)
     for key, sign in (("up", 1), ("down", -1)):
         own = [piece for piece in pieces if piece.contribution * sign > 0][:_PIECES]
         told[key] = [{"piece": one.piece[:_PIECE_CHARS], "contribution": one.contribution} for one in own]

@@ -115,6 +115,12 @@ class Found(NamedTuple):
         chosen = {name: a for name, a in self.artifacts.items() if a.manifest.kind == kind}
         return {name.partition("/")[2] or name: artifact for name, artifact in chosen.items()}
 
+    @property
+    def not_cleaned(self) -> tuple[str, ...]:
+        """Sources of a run that was cut short."""
+        steps = [*self.missing, *self.set_aside]
+        return tuple(name.removeprefix("clean/") for name in steps if name.startswith("clean/"))
+
     def shards(self) -> list[ShardTables]:
         return list(list_shard_tables(self.artifacts))
 
@@ -175,7 +181,7 @@ def _why_not(artifact: Artifact, upstream: dict[str, Artifact]) -> str | None:
         if not label.startswith("step "):
             continue
         if name not in upstream:
-            return f"what it was made from is not here ({name})"
+            return f"was made from what is not here ({name})"
         if upstream[name].manifest.identity != identity:
             return f"was made from another {name} than the one here"
     return None

@@ -31,6 +31,7 @@ from tokmill.adhoc.single_steps import DECISIONS
 from tokmill.adhoc.subset import MANIFEST_NAME, META_NAME
 from tokmill.artifacts.cache import cache_directory, unknown_texts
 from tokmill.artifacts.directory import Artifact
+from tokmill.artifacts.history import HISTORY_FILE
 from tokmill.artifacts.manifest import (
     NO_DOCUMENTS,
     FileEntry,
@@ -77,6 +78,7 @@ class Verification:
     bytes: int
     problems: list[Problem]
     next: str = ""  # what mends it, where anything is wrong
+    warnings: list[Problem] = dataclasses.field(default_factory=list)  # of takedowns: nothing is damaged
 
     @property
     def ok(self) -> bool:
@@ -104,6 +106,12 @@ def verification_of(
         bytes=sum(entry.bytes for entry in entries),
         problems=sorted(set(problems), key=lambda problem: (problem.where, problem.what)),
         next=_what_mends(directory, problems, bool(listings)) if problems else "",
+        warnings=[
+            Problem(name, line)
+            for name, artifact in steps.items()
+            if artifact.manifest.kind == "ingest"
+            for line in artifact.manifest.facts.get("warnings", [])
+        ],
     )
 
 
@@ -118,6 +126,8 @@ def _what_mends(directory: Path | str, problems: list[Problem], has_listings: bo
         return f"publish it again: `tokmill run RECIPE --out {directory} --replace`"
     if all(problem.what == EXTRA for problem in problems):
         return "move these files elsewhere, or remove them: nothing needs them"
+    if any(problem.where == HISTORY_FILE and problem.what != EXTRA for problem in problems):
+        return "give the same `tokmill continue` again: the recipe alone does not know what was trained on"
     if (directory / "ingest").is_dir():
         run = f"`tokmill run RECIPE --out {directory} --verify`"
         return f"{run} makes what is damaged again, and nothing else"
@@ -253,7 +263,7 @@ def _forgotten_in_cache(root: Path, artifacts: Mapping[str, Artifact]) -> Iterat
         for entry in artifact.manifest.entries("documents")
     ]
     for step in ("dedup", "tokens"):
-        for path in unknown_texts(cache_directory(root.resolve()) / step, documents):
+        for path in unknown_texts(cache_directory(root) / step, documents):
             yield Problem(
                 f"{path.parents[1].name}/{step}/{path.name}", "is of a shard that the run no longer has"
             )

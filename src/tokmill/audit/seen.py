@@ -278,6 +278,15 @@ def read_until(
     return ReadUntil(loader, opened, Sample(loader.epoch, loader.position), times, epochs, name)
 
 
+def read_whole(build: Path, split: str | None) -> ReadUntil:
+    """A build that was handed out once, from end to end."""
+    dataset = open_dataset(build, split)
+    return read_until(
+        build, state=None, step=len(dataset), batch_size=1, world_size=1, seed=0, weights=None,
+        shuffle=None, bucketing=None, drop_last=False, split=split,
+    )  # fmt: skip
+
+
 def turns_of(split: BuildSplit) -> Turns:
     if split.run is None:
         raise InputError(
@@ -367,10 +376,12 @@ def _of_stage(told: Mapping[str, Any], number: int) -> Mapping[str, Any]:
 
 def _stage_of(opened: Sequence[BuildSplit]) -> str | None:
     """Of a build that is a stage's: its rows are walked once."""
-    if len(opened) > 1 or opened[0].run is None:
-        return None
-    mixture = mixture_of(opened[0].run.artifacts, opened[0].build)
-    if mixture is None or opened[0].split not in mixture.manifest.facts["splits"]:
+    return stage_of(opened[0]) if len(opened) == 1 else None
+
+
+def stage_of(build: BuildSplit) -> str | None:
+    mixture = mixture_of(build.run.artifacts, build.build) if build.run is not None else None
+    if mixture is None or build.split not in mixture.manifest.facts["splits"]:
         return None
     stage = mixture.manifest.config.get("stage")
     return None if stage is None else str(stage["name"])

@@ -92,6 +92,7 @@ class Status(NamedTuple):
 
 
 def status(directory: str | Path) -> Status:
+    """How far the run in `directory` is: running, stopped, failed or finished, step by step, and who holds it."""
     directory = existing(directory)
     journal = load_journal(directory)
     holder = find_holder(directory)
@@ -125,7 +126,7 @@ def status(directory: str | Path) -> Status:
         holder=str(holder) if holder is not None else None,
         error=dict(journal.error) if journal is not None and journal.error is not None else None,
         said=list(journal.said) if journal is not None else [],
-        cache_bytes=cache_bytes(directory.resolve()),
+        cache_bytes=cache_bytes(directory),
         slurm=load_state(directory) if state == RUNNING else None,
         traffic=_traffic(directory) if state == FINISHED else sum_traffic(step.traffic for step in steps),
     )

@@ -4,7 +4,7 @@ compared; or, of who was dropped before, as received and redacted."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,24 +31,34 @@ class Text(NamedTuple):
     chars: int  # of all of it
 
 
+Layer = Literal["edits", "stripped"]
+
+
 def load_texts(
-    artifacts: Mapping[str, Artifact], places: Iterable[Place], max_chars: int | None = EXCERPT_CHARS
+    artifacts: Mapping[str, Artifact],
+    places: Iterable[Place],
+    max_chars: int | None = EXCERPT_CHARS,
+    *,
+    until: Layer = "stripped",
 ) -> dict[Place, Text]:
-    """Beginnings of documents (None: all of them), by shard, so that each is opened once."""
+    """Beginnings of documents (None: all of them), by shard, so that each is opened once. `until` the edits
+    of cleaning: as they were measured."""
     by_shard: dict[str, set[int]] = {}
     for place in places:
         by_shard.setdefault(place.shard, set()).add(place.row)
     loaded: dict[Place, Text] = {}
     for shard in sorted(by_shard):
         rows = sorted(by_shard[shard])
-        ids, texts = _load_rows(artifacts, shard, np.array(rows))
+        ids, texts = _load_rows(artifacts, shard, np.array(rows), until)
         for row, doc_id, text in zip(rows, ids, texts, strict=True):
             text = without_marks(text)
             loaded[Place(shard, row)] = Text(doc_id, text[:max_chars], len(text))
     return loaded
 
 
-def _load_rows(artifacts: Mapping[str, Artifact], shard: str, rows: Any) -> tuple[list[str], list[str]]:
+def _load_rows(
+    artifacts: Mapping[str, Artifact], shard: str, rows: Any, until: Layer
+) -> tuple[list[str], list[str]]:
     """As cleaned; who was dropped as received, but redacted:
     what was not to be kept is not to be shown either."""
     source, _, key = shard.rpartition("/")
@@ -62,7 +72,7 @@ def _load_rows(artifacts: Mapping[str, Artifact], shard: str, rows: Any) -> tupl
             redacted = redact_texts(texts, redact)
             texts = apply_edits(texts, redacted.rows, redacted.texts)
         texts = _edited(cleaned.directory / f"edits-{key}.parquet", rows, texts)
-    dedup = artifacts.get("dedup")
+    dedup = artifacts.get("dedup") if until == "stripped" else None
     if dedup is not None and dedup.manifest.entries("stripped"):
         number = dedup.manifest.facts["shards"].index(shard)
         texts = _edited(dedup.directory / f"stripped-{number:05d}.parquet", rows, texts)

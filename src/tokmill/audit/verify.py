@@ -26,6 +26,7 @@ from tokmill.adhoc import subset
 from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import MANIFEST, RECEIPTS, STALE_MANIFEST, FileEntry, load_manifest
 from tokmill.artifacts.progress import ESTIMATE, JOURNAL
+from tokmill.artifacts.runs import DERIVED
 from tokmill.artifacts.tombstones import PENDING_FILE
 from tokmill.audit.continued import continuation_problems
 from tokmill.audit.proofs import (
@@ -88,7 +89,7 @@ def _objects(
 T = TypeVar("T")
 
 # Made from a run, beside it: no artifact needs them, and each can be made again.
-_BESIDE = ("report.html", "report.json", "DATACARD.md", "croissant.json", ESTIMATE, JOURNAL, LOCK)
+_BESIDE = (*DERIVED, ESTIMATE, JOURNAL, LOCK)
 
 
 def verify(

@@ -102,9 +102,7 @@ def whatif(directory: str | Path, set: Mapping[str, float] | Sequence[str], exam
         chars_now += int(one.chars[one.is_kept].sum())
         chars_then += int(one.chars[one.stays].sum())
         movers += one.movers
-    steps = [*found.missing, *found.set_aside]
-    missing = tuple(name.removeprefix("clean/") for name in steps if name.startswith("clean/"))
-    return WhatIf(step, kept_now, kept_then, chars_now, chars_then, movers, examples, missing)
+    return WhatIf(step, kept_now, kept_then, chars_now, chars_then, movers, examples, found.not_cleaned)
 
 
 def _threshold(change: str) -> tuple[str, float]:

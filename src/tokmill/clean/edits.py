@@ -49,9 +49,12 @@ from tokmill.artifacts.plugins import Plugin
 from tokmill.errors import RecipeError
 from tokmill.kernels import wordclasses as folding
 from tokmill.kernels.characters import edit_text, measure_text
+from tokmill.kernels.hashing import blank_rows
+from tokmill.kernels.patterns import find_literals, literal_table
 from tokmill.kernels.redaction import CONTEXT, KINDS, find_windows
 from tokmill.kernels.wordclasses import form_classes
 from tokmill.schema import StringColumn, large_strings, one_piece, string_column
+from tokmill.tokenizers.regions import RESERVED
 
 
 class NormalizeOptions(msgspec.Struct, frozen=True):
@@ -157,7 +160,36 @@ def transform_texts(plugin: Plugin, columns: Mapping[str, Any]) -> tuple[Any, np
         return strings
 
     edited = plugin.ask(columns, texts)
-    return edited, np.flatnonzero(np.asarray(pc.not_equal(edited, columns["text"])))
+    rows = np.flatnonzero(np.asarray(pc.not_equal(edited, columns["text"])))
+    _refuse_other_marks(plugin, columns, edited, rows)
+    return edited, rows
+
+
+def _refuse_other_marks(
+    plugin: Plugin, columns: Mapping[str, Any], edited: Any, rows: np.ndarray[Any, Any]
+) -> None:
+    """What is template, said or answered in a conversation stands in its marks. A text of which nothing is
+    left needs none."""
+    rows = rows[~blank_rows(*string_column(edited.take(pa.array(rows)))[:2])]
+    before, after = (_marks_of(texts.take(pa.array(rows))) for texts in (columns["text"], edited))
+    if before == after:
+        return
+    at = next((n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), None)
+    at = min(len(before), len(after)) if at is None else at
+    row = min(marks[at][0] for marks in (before, after) if at < len(marks))
+    count = [sum(mark[0] == row for mark in marks) for marks in (before, after)]
+    doc_id = columns["doc_id"][int(rows[row])].as_py() if "doc_id" in columns else f"row {rows[row]}"
+    did = "put a mark of conversations into" if count[0] < count[1] else "took marks of conversations out of"
+    raise plugin.fault(
+        f"{did} {doc_id!r}", "leave the characters U+FDD0 to U+FDEF where they are, and write none"
+    )
+
+
+def _marks_of(texts: Any) -> list[tuple[int, int]]:
+    """Row and mark, in their order."""
+    column = string_column(texts)
+    found = find_literals(column.data, column.offsets, literal_table(tuple(RESERVED)))
+    return list(zip(found.rows.tolist(), found.literals.tolist(), strict=True))
 
 
 def _is_text(kind: Any) -> bool:

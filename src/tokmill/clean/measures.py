@@ -19,6 +19,7 @@ docs/measures.md defines each.
 
 from __future__ import annotations
 
+import difflib
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.artifacts.plugins import Plugin
+from tokmill.clean import parsing
 from tokmill.kernels import characters, codelines, lines, patterns, words, wordstats
 from tokmill.kernels.patterns import (
     ABBREVIATIONS,
@@ -340,3 +342,13 @@ def _described() -> Iterator[tuple[str, Measure]]:
 
 
 MEASURES: dict[str, Measure] = dict(_described())
+
+
+def unknown_measure(name: str) -> tuple[str, str]:
+    """What is wrong with a name that is none of a text, and what to do."""
+    if name == parsing.NAME:
+        what, advice = f"{name} needs the language of a file, not its text alone", "ask for it in `filters`"
+    else:
+        (near,) = difflib.get_close_matches(name, MEASURES, n=1, cutoff=0)
+        what, advice = f"there is no measure {name}", f"did you mean `{near}`?"
+    return what, advice

@@ -190,10 +190,12 @@ def _part(pack: str, line_edits: dict[str, Any] | None = None) -> Pack:
 Column = NDArray[Any]
 
 EMPTY = "empty"
-# A rule that gave one of these would be taken for it: by `whatif`, and where causes are told.
+# A rule that gave one of these would be taken for it: by `whatif`, reports, and where causes are told.
 _GIVEN = (
     *(EMPTY, OTHER_LANGUAGE, UNSURE_LANGUAGE, DENIED, NOT_ALLOWED, UNKNOWN),
     *(BLOCKED_DOMAIN, BLOCKED_URL, BLOCKED_WORD, NO_URL),
+    *("contaminated", "reference_exact_dup", "reference_near_dup", "exact_dup", "url_dup"),
+    *("only_site_template", "near_dup", "window_dup"),
 )
 
 AFTER, HOOK = "after.", "hook."
@@ -318,7 +320,7 @@ def _rules_on(rule: Filter, label: str, column: str) -> list[Rule]:
     for one in found:
         if one.reason in _GIVEN or one.reason.startswith(ROBOTS):
             raise RecipeError(
-                f"`{one.reason}` is a reason of tokmill's own, for documents that no rule judged",
+                f"`{one.reason}` is a reason of tokmill's own, for documents that no rule drops",
                 where=f"filters: {one.name}",
                 next="give the rule another `reason`",
             )

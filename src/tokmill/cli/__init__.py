@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib
-import re
 from typing import Any
 
 import click
@@ -32,9 +31,6 @@ _TITLES = (
 )
 _VERBS = read_verbs()
 GROUPS = {title: {name: verb for name, verb in _VERBS.items() if verb.group == title} for title in _TITLES}
-
-# These work on a directory of this machine, and say so to a URL before click asks whether it exists.
-_WORK_HERE = {*GROUPS["Look at a run"], "continue", "forget", "status"} - {"verify", "explore", "documents"}
 
 # Options that have the name of their recipe key now, or one name in all verbs.
 # What was typed before still works.
@@ -113,9 +109,6 @@ class _Verbs(click.Group):
     def resolve_command(
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] in _WORK_HERE and any(re.match(r"(s3|gs|az|memory)://", word) for word in args[1:]):
-            hint = "Download the run first: tokmill fetch URL DIRECTORY"
-            raise click.UsageError(f"`{args[0]}` works on a directory of this machine. {hint}", context)
         begin_log(args)
         if args[0] == "pack":
             args = _former_pack(args[1:])

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.markup import escape
 
 import tokmill
-from tokmill.cli.console import answer, err, open_progress, out, verb
+from tokmill.cli.console import answer, err, hooks_option, open_progress, out, verb
 from tokmill.cli.documents import shown
-from tokmill.cli.source_options import ANY_PATH, FILE, Amount, out_option, workers_option
+from tokmill.cli.source_options import FILE, Amount, Here, out_option, workers_option
 from tokmill.proxy.page import HEADINGS, verdict_rows
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _COLOURS = {"better": "green", "worse": "red", "noise": "dim", "one seed": "yell
         "tokmill ablate recipe.yaml --leave-one-out sources"
     ),
 )
-@click.argument("targets", nargs=-1, required=True, type=ANY_PATH)
+@click.argument("targets", nargs=-1, required=True, type=Here(path_type=Path))
 @click.option("--build", metavar="NAME", help="Build of the runs that are given [default: their only one].")
 @click.option("--seeds", type=click.IntRange(1), default=5, help="Models of each build.")
 @click.option(
@@ -85,6 +86,7 @@ _COLOURS = {"better": "green", "worse": "red", "noise": "dim", "one seed": "yell
 @click.option(
     "--spread", type=float, default=8.0, help="How close those are to its weights: the larger, the closer."
 )
+@hooks_option
 @workers_option
 @out_option("models, runs, ablation.json and ablation.md", default="ablation")
 @verb

@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import io
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +29,7 @@ from pathlib import Path
 from typing import Any, ParamSpec
 
 import click
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -62,7 +63,9 @@ def fit_advice(advice: str, command: click.Command) -> str:
     fitting = [at for at in range(0, len(clauses), 2) if not _names_others(clauses[at], options)]
     if fitting:
         advice = clauses[fitting[0]] + "".join(clauses[at - 1] + clauses[at] for at in fitting[1:])
-    makes_without_recipe = "--out" in options and all(param.name != "recipe" for param in command.params)
+    # `targets`: builds, or a recipe
+    takes_recipe = any(param.name in ("recipe", "targets") for param in command.params)
+    makes_without_recipe = "--out" in options and not takes_recipe
     return _with_options_for_keys(advice, options) if makes_without_recipe else advice
 
 
@@ -102,9 +105,16 @@ def _with_options_for_keys(advice: str, options: set[str]) -> str:
 
 P = ParamSpec("P")
 
+_UNBOUNDED = ConsoleDimensions(1_000_000, 25)
+
 
 class LoggedConsole(Console):
-    """Prints as much as -v and -q say, and all of it to the log file."""
+    """Prints as much as -v and -q say, and all of it to the log file. Only a terminal has a width: what goes
+    elsewhere is searched and cut up by other programs, and a table has all of an id there."""
+
+    @property  # type: ignore[misc]
+    def size(self) -> ConsoleDimensions:
+        return super().size if self.file.isatty() else _UNBOUNDED
 
     def print(self, *objects: Any, markup: bool | None = None, **style: Any) -> None:
         if verbosity.log is not None:
@@ -119,9 +129,9 @@ class LoggedConsole(Console):
 def _plain(shown: Any, has_markup: bool) -> str:
     if isinstance(shown, str):
         return Text.from_markup(shown).plain if has_markup else shown
-    with out.capture() as captured:  # a table
-        Console.print(out, shown)
-    return "\n" + captured.get().rstrip()
+    page = io.StringIO()  # a table
+    Console(file=page, width=_UNBOUNDED.width, color_system=None, force_terminal=False).print(shown)
+    return "\n" + page.getvalue().rstrip()
 
 
 out = LoggedConsole(highlight=False, soft_wrap=True, emoji=False)  # a path may have :key: in it

@@ -420,10 +420,10 @@ def _render_clusters(found: Clusters) -> None:
         out.print(f"[bold]cluster {cluster.cluster}[/]: {plural(cluster.size, 'document')}")
         for member in cluster.members:
             outcome = "[green]kept[/]   " if member.kept else f"[red]{member.similarity:.3f}[/]  "
-            out.print(f"  {outcome} {escape(member.shard)}:{member.row}  {escape(member.doc_id)}")
+            out.print(f"  {outcome} {shown(member.shard)}:{member.row}  {shown(member.doc_id)}")
         differences = (found.differences or {}).get(cluster.cluster)
         if differences is not None:
-            names = " → ".join(escape(member.doc_id) for member in (cluster.members[0], cluster.members[-1]))
+            names = " → ".join(shown(member.doc_id) for member in (cluster.members[0], cluster.members[-1]))
             out.print(f"    {names}: {plural(len(differences), 'difference')}")
             _render_differences(differences)
 
@@ -432,8 +432,8 @@ def _render_differences(found: list[Difference]) -> None:
     for place in found[:_SHOWN_PLACES]:
         removed, added = _shortened(place.removed), _shortened(place.added)
         out.print(
-            f"      [dim]… {escape(place.before)}[/] [red strike]{escape(removed)}[/] "
-            f"[green]{escape(added)}[/] [dim]{escape(place.after)} …[/]"
+            f"      [dim]… {shown(place.before)}[/] [red strike]{shown(removed)}[/] "
+            f"[green]{shown(added)}[/] [dim]{shown(place.after)} …[/]"
         )
     if len(found) > _SHOWN_PLACES:
         out.print(f"      [dim]and {len(found) - _SHOWN_PLACES} more[/]")

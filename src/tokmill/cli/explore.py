@@ -112,4 +112,4 @@ def _cell(value: Any) -> str:
 
 def _plain(text: str) -> str:
     """No control of a terminal, whatever an id has in it."""
-    return "".join(one if one.isprintable() else "\ufffd" for one in text[:80])
+    return "".join(one if one.isprintable() else "\ufffd" for one in text)

@@ -50,7 +50,8 @@ def help(topic: str | Sequence[str] = "") -> Help:
             where="tokmill help",
             next=f"did you mean {' or '.join(f'`{one}`' for one in near)}?"
             if near
-            else "give a command, a recipe key, an error or a Python name; "
+            else "give a command, a recipe key, an error, a reason, a measure, a pack, a variable or a "
+            "Python name; "
             "`tokmill recipe schema --markdown` has every key",
         )
     return Help(wanted, found)

@@ -18,7 +18,7 @@ from rich.table import Table
 import tokmill
 from tokmill.cli.console import answer, err, out, verb
 from tokmill.cli.documents import number, shown
-from tokmill.cli.source_options import ANY_FILE, DIRECTORY, FILE, Amount, out_option
+from tokmill.cli.source_options import ANY_FILE, DIRECTORY, FILE, Amount, Here, out_option
 from tokmill.errors import plural
 from tokmill.reviews.finding import SEVERITIES, Severity
 from tokmill.reviews.review import FORMATS, Format, render, summary
@@ -90,7 +90,7 @@ _HEADINGS = ("Review of", "Findings", "Assumptions", "Recommendations", "Questio
 @click.command(
     "review", epilog="Example: tokmill review demo/out --model-params 124M --train-tokens 2.5B --fail-on high"
 )
-@click.argument("target", type=click.Path(exists=True, path_type=Path))
+@click.argument("target", type=Here(exists=True, path_type=Path))
 @click.option("--format", type=click.Choice(FORMATS), default="text", help="Output format.")
 @out_option("a file [default: stdout]", ANY_FILE)
 @click.option(

@@ -8,7 +8,7 @@ import click
 from rich.markup import escape
 
 import tokmill
-from tokmill.cli.console import answer, out, verb
+from tokmill.cli.console import answer, err, out, verb
 from tokmill.cli.documents import shown
 from tokmill.cli.source_options import DIRECTORY, out_option, seed_option, workers_option
 from tokmill.errors import plural
@@ -186,6 +186,8 @@ def _render_scored(made: Scored) -> None:
 
 
 def _render_agreement(found: Agreement) -> None:
+    for source in found.missing:
+        err.print(f"[yellow]not cleaned yet[/]: {shown(source)}")
     told = (
         "none: one of them is the same for all" if found.correlation is None else f"{found.correlation:+.4f}"
     )

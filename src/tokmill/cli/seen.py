@@ -12,7 +12,6 @@ import tokmill
 from tokmill.cli.console import answer, out, verb
 from tokmill.cli.documents import shown
 from tokmill.cli.source_options import ANY_FILE, DIRECTORY, FILE, Command, out_option, seed_option
-from tokmill.errors import plural
 
 if TYPE_CHECKING:
     from tokmill.artifacts.manifest import Json
@@ -146,7 +145,7 @@ def _render_meetings(meetings: list[Meeting]) -> None:
             where += ", which may have it"
         out.print(f"{seen}  {when}  {where}")
     if len(meetings) > _SHOWN_MEETINGS:
-        out.print(f"[dim]and {plural(len(meetings) - _SHOWN_MEETINGS, 'more')}: see --json[/]")
+        out.print(f"[dim]and {len(meetings) - _SHOWN_MEETINGS:,} more: see --json[/]")
 
 
 def _render_rank(rank: Json) -> None:

@@ -6,11 +6,13 @@ out_option, tokenizer_option, seed_option, workers_option      one spelling and 
 @hub_options / @files_options      DATASET / PATTERNS, and how to read them
 @either_options                    PATTERNS, or --hub DATASET
 FILE, DIRECTORY                    a path that must be there; ANY_FILE, ANY_DIRECTORY one that need not
+Here                               a path that is no URL
 Amount, Escaped, TokenOrId         200M as in a recipe; \\n for a line end; a token, or its id
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,8 +23,19 @@ from tokmill.recipe.names import SOURCE_FORMATS, parse_amount
 
 Command = Callable[..., Any]
 
+
+class Here(click.Path):
+    """A path of this machine: a URL is told so, before anybody asks whether it exists."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        if re.match(r"(s3|gs|az|memory)://", str(value)):
+            hint = "Download the run first: tokmill fetch URL DIRECTORY"
+            raise click.UsageError(f"`{ctx.info_name}` works on a directory of this machine. {hint}", ctx)
+        return super().convert(value, param, ctx)
+
+
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
+DIRECTORY = Here(exists=True, file_okay=False, path_type=Path)
 FILE_OR_DIRECTORY = click.Path(exists=True, path_type=Path)
 ANY_PATH = click.Path(path_type=Path)
 ANY_FILE = click.Path(dir_okay=False, path_type=Path)

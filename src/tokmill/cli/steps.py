@@ -142,6 +142,7 @@ def configs(as_json: bool, **options: Any) -> None:
 @verb
 def sample_command(as_json: bool, **options: Any) -> None:
     """Take a sample of the files that PATTERNS name: the same for a seed, whatever the number of workers.
+    Equal records are drawn as one: it does not tell how many copies there are.
 
     PATTERNS may be - for JSON lines from standard input.
     """
@@ -298,6 +299,14 @@ class _Mode(click.Choice):  # type: ignore[type-arg]  # older clicks take none
         return super().convert(_FORMER_MODES.get(value, value), param, context)
 
 
+class _UnlessCurve(click.Option):
+    """Required, but of who asks for the curve, which is known first."""
+
+    def process_value(self, ctx: click.Context, value: Any) -> Any:
+        is_needless = ctx.params.get("curve") and self.value_is_missing(value)
+        return None if is_needless else super().process_value(ctx, value)
+
+
 @click.command(
     "dedup",
     epilog="Example: tokmill dedup 'data/*.jsonl.zst' --mode exact+near --threshold 0.8 --out unique\n\n"
@@ -380,9 +389,12 @@ class _Mode(click.Choice):  # type: ignore[type-arg]  # older clicks take none
 @click.option("--max-cluster", type=click.IntRange(2), help="Stop if a cluster is larger.")
 @click.option("--max-source-loss", help="Stop if a source would lose a larger share.")
 @click.option(
-    "--curve", is_flag=True, help="Print which share of pairs is found at each similarity, and stop."
+    "--curve",
+    is_flag=True,
+    is_eager=True,
+    help="Print which share of pairs is found at each similarity, and stop.",
 )
-@out_option(f"a directory, or {_PIPE}", required=True)
+@out_option(f"a directory, or {_PIPE}; --curve needs none", required=True, cls=_UnlessCurve)
 @replace_option
 @workers_option
 @verb
@@ -396,7 +408,7 @@ def dedup_command(as_json: bool, curve: bool, **options: Any) -> None:
     passages, passages.jsonl.zst lists each of them, and where it was before.
     """
     if curve:
-        _print_curve(float(options["threshold"]), as_json)
+        _print_curve(options["threshold"], as_json)
     else:
         run_step("dedup", options, as_json, _render_deduped, texts="files")
 
@@ -424,8 +436,11 @@ def _render_passages(facts: dict[str, Any], policy: str) -> None:
     out.print(f"{passages} in {documents}, {plural(facts['repeated_words'], 'word')}; {done[policy]}")
 
 
-def _print_curve(threshold: float, as_json: bool) -> None:
-    bands, rows = choose_bands(threshold)
+def _print_curve(threshold: str, as_json: bool) -> None:
+    try:
+        bands, rows = choose_bands(float(threshold))
+    except ValueError:
+        raise click.BadParameter(f"{threshold!r} is no number", param_hint="'--threshold'") from None
     curve = probability_curve(bands, rows)
     if as_json:
         print_json({"ok": True, "bands": bands, "rows": rows, "curve": curve})

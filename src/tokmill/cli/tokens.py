@@ -18,6 +18,7 @@ from tokmill.cli.source_options import (
     FILE,
     Amount,
     Escaped,
+    Here,
     TokenOrId,
     out_option,
     replace_option,
@@ -204,7 +205,7 @@ def _render_build(built: Built) -> None:
     epilog="Example: tokmill layouts out/my-run --length 2048    "
     "tokmill layouts mixture.yaml --tokenizer tok.json",
 )
-@click.argument("target", metavar="RUN|MANIFEST", type=click.Path(exists=True, path_type=Path))
+@click.argument("target", metavar="RUN|MANIFEST", type=Here(exists=True, path_type=Path))
 @click.option("--length", type=click.IntRange(2), default=2048, help="Tokens in a row.")
 @tokenizer_option(", for MANIFEST")
 @_eos

@@ -81,6 +81,8 @@ def verify_command(as_json: bool, **options: Any) -> None:
 def _render_verified(result: Verification) -> None:
     for problem in result.problems:
         out.print(f"[red]✗[/] {escape(str(problem))}")
+    for warning in result.warnings:
+        out.print(f"[yellow]![/] {escape(str(warning))}")
     if result.ok:
         out.print(
             f"[green]✓[/] {plural(result.artifacts, 'artifact')}, {plural(result.files, 'file')}, "
@@ -394,5 +396,6 @@ def _render_forgotten(result: Forgetting) -> None:
         f"rebuilt, {len(result.skipped):,} unchanged"
     )
     for name in result.removed:
-        out.print(f"  [dim]removed {escape(name)}: it may quote them; write it again[/]")
+        again = "" if "/" in name else "; write it again"
+        out.print(f"  [dim]removed {escape(name)}: it may quote them{again}[/]")
     err.print(f"[dim]prove it with: tokmill verify {escape(str(result.directory))}[/]")

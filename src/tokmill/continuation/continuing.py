@@ -26,15 +26,22 @@ import msgspec
 import pyarrow as pa
 
 from tokmill.artifacts.directory import open_artifact
-from tokmill.artifacts.history import HISTORY_FILE, Continues, load_continues, meaning_of, write_history
+from tokmill.artifacts.history import (
+    HISTORY_FILE,
+    Continues,
+    load_continues,
+    meaning_of,
+    noted_continues,
+    write_history,
+)
 from tokmill.artifacts.manifest import MANIFEST, Json, canonical
 from tokmill.artifacts.progress import Progress, Silence
 from tokmill.artifacts.runs import link_run, load_finished, open_run
 from tokmill.artifacts.tombstones import load_forgotten, write_forgotten
-from tokmill.audit.seen import load_state, read_until
+from tokmill.audit.seen import load_state, read_until, read_whole
 from tokmill.continuation.history import history_of
-from tokmill.continuation.stages import walked_stages
-from tokmill.errors import InputError, RecipeError, TokenizerError
+from tokmill.continuation.stages import builds_before, walked_stages
+from tokmill.errors import CorruptFile, InputError, RecipeError, TokenizerError
 from tokmill.loader.order import Shuffle
 from tokmill.pipeline.run import RunResult, base_of, run
 from tokmill.pipeline.tokens import pinned_file, refuse_other_training, refuse_without_mixture
@@ -87,7 +94,8 @@ def continue_(
 
     What was seen comes after everything else of its source, and a target counts what was seen. A state of a
     curriculum is of all stages that it walked: one of their builds is enough where the others lie beside it.
-    The other arguments are those of `seen` and of `run`."""
+    A step in the build of a stage, or a state of that build alone, is after all stages before it. The other
+    arguments are those of `seen` and of `run`."""
     if (at is None) == (step is None):
         raise InputError(
             "needs a state of the loader, or a step",
@@ -97,23 +105,28 @@ def continue_(
     written, base = read_recipe(recipe, set), base_of(recipe)
     told = load_state(at) if at is not None else None
     is_staged = told is not None and "stages" in told
+    paths = [builds] if isinstance(builds, str | Path) else builds
     stages: list[tuple[Any, Any]] = [(builds, told)]
+    before: list[Path] = []
     if told is not None and is_staged:
-        if drop_last:
-            raise InputError(
-                "what the last steps of stages left out is told by the state of them",
-                where="drop_last",
-                next="leave it out",
-            )
-        stages = [*walked_stages(told, [builds] if isinstance(builds, str | Path) else builds, split)]
-    reads = [
+        stages = [*walked_stages(told, paths, split)]
+    else:
+        before = builds_before(paths, split)
+    if drop_last and (is_staged or before):
+        raise InputError(
+            "what the last steps of stages left out is told by the state of them",
+            where="drop_last",
+            next="leave it out" if is_staged else "give the state of the curriculum (`--at`)",
+        )
+    reads = [read_whole(build, split) for build in before]
+    reads += [
         read_until(
             own, state=state, step=step, batch_size=batch_size, world_size=world_size, seed=seed,
             weights=weights, shuffle=shuffle, bucketing=bucketing, drop_last=drop_last, split=split,
         )
         for own, state in stages
     ]  # fmt: skip
-    table, continues = history_of(reads, told if told and is_staged else reads[0].loader.state_dict())
+    table, continues = history_of(reads, told if told and is_staged else reads[-1].loader.state_dict())
     runs = [one.run.directory for read in reads for one in read.opened if one.run is not None]
     place = _place(written.recipe.name if out is None else out, base, runs, is_default=out is None)
     refuse_without_mixture(written.recipe)
@@ -158,7 +171,12 @@ def _place(out: str | Path, base: Path, runs: Sequence[Path], *, is_default: boo
 
 def _refuse_another(place: Path, continues: Continues) -> None:
     """A run from the beginning would be a rest from then on, whatever became of this one."""
-    there = load_continues(place)
+    try:
+        there = load_continues(place)
+    except CorruptFile:  # this is what makes it again
+        there = noted_continues(place)
+        if there is None:
+            return  # the rest of a run that was killed before it said of which
     if there is None and any((place / name).exists() for name in ("ingest", MANIFEST)):
         raise InputError(
             "holds a run that is not the rest of another",

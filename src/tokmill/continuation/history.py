@@ -25,6 +25,7 @@ from tokmill.artifacts.history import (
     Continues,
     added,
     load_continues,
+    load_history,
     meaning_of,
     outer_histories,
 )
@@ -47,7 +48,7 @@ def history_of(reads: Sequence[ReadUntil], state: Mapping[str, Any]) -> tuple[An
     times = [counted for read in reads for counted in read.times]
     own = [_seen_in(turns_of(split), split, counted) for split, counted in zip(opened, times, strict=True)]
     earlier = _earlier_histories(opened)
-    table = added([*own, *(load_table(run / HISTORY_FILE) for run in earlier)])
+    table = added([*own, *(load_history(run / HISTORY_FILE, one.history) for run, one in earlier.items())])
     before = dict.fromkeys(one for found in earlier.values() for one in found.counted)
     return table, Continues(
         history=table_sha256(table),

@@ -1,11 +1,12 @@
-"""The builds of a curriculum that were trained on by a state of it, and how far each.
+"""The builds of a curriculum that were trained on, and how far each: by a state of it, or by a step or a
+state of one of them alone.
 
     state ─ stages up to the one it stands in ─ fingerprints ─┬─> build, and the state of it alone
     builds that are given, and those that the curriculum of ──┘
     their runs names beside them
 
 A stage that is over was handed out once, but for what its last step left out; the one under way up to its
-position.
+position. Of a build alone, those of the stages before it were handed out whole.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tokmill.artifacts.manifest import MANIFEST
-from tokmill.audit.seen import stage_alone
+from tokmill.artifacts.upstream import mixtures_of
+from tokmill.audit.seen import stage_alone, stage_of
 from tokmill.audit.trace import open_build
 from tokmill.errors import InputError
 from tokmill.loader.dataset import open_dataset
@@ -59,6 +61,21 @@ def walked_stages(
             )
         walked.append(WalkedStage(build, stage_alone(state, number)))
     return walked
+
+
+def builds_before(builds: Sequence[str | Path], split: str | None) -> list[Path]:
+    """Those of the stages before these, but for what is given."""
+    opened = [open_build(path, split) for path in builds]
+    found: dict[Path, None] = {}
+    for build in opened:
+        own = stage_of(build)
+        if own is None or build.run is None:
+            continue
+        stages = [mixture.manifest.config["stage"]["name"] for mixture in mixtures_of(build.run.artifacts)]
+        for stage in stages[: stages.index(own)]:
+            found[build.run.artifacts[f"{build.name.removesuffix(own)}{stage}"].directory] = None
+    given = {build.build.directory.resolve() for build in opened}
+    return [path for path in found if path.resolve() not in given]
 
 
 def _fingerprint(stage: Mapping[str, Any]) -> str:

@@ -49,7 +49,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tokmill.duplicates.shingling import Shingle, all_units, unit_batches
-from tokmill.errors import DedupLimit
+from tokmill.errors import DedupLimit, InputError
 from tokmill.kernels import minhash, wordclasses
 from tokmill.kernels.minhash import band_keys, count_links, list_links, overlap, repeated
 from tokmill.kernels.survivors import (
@@ -169,8 +169,12 @@ def probability_curve(bands: int, rows: int) -> list[tuple[float, float]]:
 def choose_bands(threshold: float, permutations: int = BANDS * ROWS) -> tuple[int, int]:
     """The most rows, which is the fewest false candidates,
     that still find MIN_FOUND of pairs at the threshold."""
-    if not 0.0 < threshold <= 1.0 or permutations < 1:
-        raise ValueError(f"no bands for threshold {threshold} with {permutations} permutations")
+    if not 0.0 < threshold <= 1.0:
+        raise InputError(
+            f"a threshold of {threshold}",
+            where="threshold",
+            next="give a similarity above 0 and up to 1, such as 0.8",
+        )
     for rows in range(permutations, 1, -1):
         if found_share(threshold, permutations // rows, rows) >= MIN_FOUND:
             return permutations // rows, rows

@@ -38,8 +38,8 @@ import msgspec
 from tokmill.artifacts.manifest import Json
 from tokmill.errors import InputError
 from tokmill.storage.disk import (
-    commit_bytes,
     make_directory,
+    rewrite_bytes,
     sync_directory,
     told_as_unreadable,
     told_as_unwritable,
@@ -82,7 +82,7 @@ class LabelStore:
     """The labels of one file, in the order in which they were given."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = Path(path).resolve()  # several links to one file are one file
         self._mine = threading.Lock()  # flock is of a process
         self._seen: tuple[int, int, int] | None = None
         self._labels: dict[tuple[str | None, str], Label] = {}
@@ -175,7 +175,7 @@ class LabelStore:
             self._seen = _state(os.fstat(descriptor))
 
     def _rewrite(self, labels: list[Label]) -> None:
-        commit_bytes(self.path, b"".join(map(_line, labels)))
+        rewrite_bytes(self.path, b"".join(map(_line, labels)))
         self._seen = None
         self._refresh()
 

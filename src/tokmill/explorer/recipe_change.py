@@ -13,7 +13,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import io
-import stat
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -28,7 +27,7 @@ from tokmill.explorer.described import NEAR_RULE
 from tokmill.explorer.site import Site
 from tokmill.recipe import Recipe
 from tokmill.recipe.file import parse_recipe
-from tokmill.storage.disk import commit_bytes
+from tokmill.storage.disk import rewrite_bytes
 from tokmill.storage.location import read_whole
 
 _MAX_BYTES = 4 << 20
@@ -101,10 +100,7 @@ def write_change(site: Site, rule: str, value: float, source: str | None, digest
             where=str(proposed.path),
             next="look at the diff again",
         )
-    path = proposed.path.resolve()  # a link stays one
-    mode = stat.S_IMODE(path.stat().st_mode)
-    commit_bytes(path, proposed.after.encode())
-    path.chmod(mode)
+    rewrite_bytes(proposed.path, proposed.after.encode())
     return {"written": str(proposed.path), "diff": proposed.diff(), "digest": digest}
 
 

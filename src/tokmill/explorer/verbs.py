@@ -77,7 +77,8 @@ def explore(
 
     It answers on loopback unless another `host` is given, and always asks for the token that is in its `url`.
     With `recipe`, the recipe that a threshold may be written to, and with `labels` the file that labels are
-    saved in; without them it writes nothing. `compare` is an earlier run.
+    saved in; without them it writes nothing but the index of a search, to ~/.cache/tokmill/explore.
+    `compare` is an earlier run.
     """
     _need("starlette", "uvicorn", "duckdb")
     from tokmill.explorer.opening import open_site

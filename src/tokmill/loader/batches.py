@@ -23,6 +23,7 @@ The thread ends with the loop: at the last batch, at `break`, at an error on eit
 
 from __future__ import annotations
 
+import operator
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -155,6 +156,9 @@ class Batches:
         _check_datasets(self.datasets)
         if shuffle is None:
             shuffle = "none" if any(one.is_in_order for one in self.datasets) else "epoch"
+        batch_size, rank = whole_number("batch_size", batch_size), whole_number("rank", rank)
+        world_size, prefetch = whole_number("world_size", world_size), whole_number("prefetch", prefetch)
+        seed = whole_number("seed", seed)
         _check_numbers(batch_size, rank, world_size, prefetch, shuffle)
         if weights is None:
             if len(self.datasets) > 1:
@@ -177,7 +181,7 @@ class Batches:
             weights,
             seed,
             shuffle,
-            bucketing,
+            None if bucketing is None else Bucketing(*(whole_number("bucketing", one) for one in bucketing)),
             self._lengths,
         )
         self.epoch, self.position = 0, 0
@@ -421,8 +425,9 @@ class Batches:
                     "batch size, ranks and workers may change",
                 )
         epoch, position = state.get("epoch"), state.get("position")
-        if not isinstance(epoch, int) or not isinstance(position, int) or epoch < 0:
+        if not isinstance(epoch, _WHOLE) or not isinstance(position, _WHOLE) or epoch < 0:
             raise InputError(f"epoch {epoch}, position {position}", where="load_state_dict")
+        epoch, position = int(epoch), int(position)
         if not 0 <= position <= self.epoch_samples:
             raise InputError(
                 f"position {position:,} in an epoch of {self.epoch_samples:,}", where="load_state_dict"
@@ -441,6 +446,17 @@ def left_out_of(state: Mapping[str, Any], samples: Sequence[int]) -> dict[int, i
     except (TypeError, ValueError, IndexError):
         pass
     raise InputError(f"left out {state['left_out']!r:.60}", where="load_state_dict")
+
+
+_WHOLE = (int, np.integer)
+
+
+def whole_number(name: str, value: Any) -> int:
+    """One of NumPy's is one of Python's from here on: states are written as JSON."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise InputError(f"{value!r} is no whole number", where=name, next="give one, such as 8") from None
 
 
 def _check_numbers(batch_size: int, rank: int, world_size: int, prefetch: int, shuffle: str) -> None:

@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tokmill.errors import InputError, plural
-from tokmill.loader.batches import Ahead, Batches, Step, left_out_of
-from tokmill.loader.dataset import Dataset, open_dataset
+from tokmill.loader.batches import Ahead, Batches, Step, left_out_of, whole_number
+from tokmill.loader.dataset import Boundaries, Dataset, Verify, open_dataset
 from tokmill.loader.naming import Batch
+from tokmill.storage.location import is_url, refuse_squeezed_url
 
 _STATE_VERSION = 1
 
@@ -68,6 +69,8 @@ class Curriculum:
         """`collating` are options of `Batches`: mask, targets, dtype, varlen, names, origins, shuffle …"""
         if not stages:
             raise InputError("no stage", where="Curriculum", next="give one, by its name and its dataset")
+        batch_tokens, rank = whole_number("batch_tokens", batch_tokens), whole_number("rank", rank)
+        world_size = whole_number("world_size", world_size)
         self.names = [name for name, _ in stages]
         self.drop_last, self.prefetch = drop_last, prefetch
         self.rank, self.world_size, self.batch_tokens = rank, world_size, batch_tokens
@@ -195,10 +198,24 @@ def open_curriculum(
     *,
     batch_tokens: int | None = None,
     seed: int = 0,
+    tokenizer_sha256: str | None = None,
+    eos_id: int | None = None,
+    verify: Verify = "sizes",
+    boundaries: Boundaries = "eos",
+    hooks: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Curriculum:
     """Of the run at `path`, or of one file of its `curriculum/`. `build`: by the name that the recipe has for
-    it, where there are several. `batch_tokens`: of a step [default: as the recipe says]."""
+    it, where there are several. `batch_tokens`: of a step [default: as the recipe says]. From
+    `tokenizer_sha256` to `hooks` they are those of `open_dataset`, for all stages; other `options` are of
+    `Curriculum`."""
+    if is_url(path):
+        raise InputError(
+            "the stages of a run are read from a directory",
+            where=str(path),
+            next=f"fetch it: `tokmill fetch {path} DIR`",
+        )
+    refuse_squeezed_url(path)
     file = _find(Path(path), build)
     told = json.loads(file.read_text(encoding="utf-8"))
     tokens = batch_tokens or told["batch_tokens"]
@@ -210,7 +227,15 @@ def open_curriculum(
         )
     run, stages = file.parent.parent, []
     for stage in told["stages"]:
-        dataset = open_dataset(run / stage["directory"], told["split"])
+        dataset = open_dataset(
+            run / stage["directory"],
+            told["split"],
+            tokenizer_sha256=tokenizer_sha256,
+            eos_id=eos_id,
+            verify=verify,
+            boundaries=boundaries,
+            hooks=hooks,
+        )
         if (len(dataset), dataset.facts.seq_len) != (stage["rows"], stage["length"]):
             raise InputError(
                 f"has {len(dataset):,} rows of {dataset.facts.seq_len}, and the curriculum "

@@ -420,8 +420,10 @@ def _opened(
     return Path(path)
 
 
-def list_splits(path: str | os.PathLike[str]) -> list[str]:
-    """The splits of the build at `path`, a directory or a URL, train first."""
+def list_splits(path: str | os.PathLike[str], *, hooks: str | os.PathLike[str] | None = None) -> list[str]:
+    """The splits of the build at `path`, a directory or a URL, train first. `hooks`: as of `open_dataset`."""
+    if hooks is not None:
+        show_hooks(Path(hooks))
     return _splits_of(_opened(path))
 
 

@@ -143,6 +143,9 @@ STARVED = (
 )
 UNBALANCED = "find more of it, or give weights instead of `balance: smallest`"
 
+# What there is to build from: once, as often as a score asks for, or what was not trained on before.
+AT_HAND, OFFERED, LEFT = "tokens at hand", "tokens at hand, repeats counted", "tokens left"
+
 
 class Limit(NamedTuple):
     """What ends a build: a domain, or a source of one, that has too little for its part."""
@@ -151,6 +154,7 @@ class Limit(NamedTuple):
     has: int  # tokens
     used: int  # tokens of all domains that are built
     at_hand: int
+    what: str = AT_HAND
 
     @property
     def is_starved(self) -> bool:
@@ -158,7 +162,7 @@ class Limit(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.name} limits the build to {spelled_share(self.used, self.at_hand)} of the tokens at hand "
+            f"{self.name} limits the build to {spelled_share(self.used, self.at_hand)} of the {self.what} "
             f"({self.used:,} of {self.at_hand:,}): it has {self.has:,}"
         )
 

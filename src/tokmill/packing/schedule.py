@@ -96,6 +96,7 @@ class Turning:
         self._enough = enough
         self.account = open_account(quotas, shares)
         self.documents = np.zeros(len(streams), np.int64)
+        self._offered = np.zeros(len(streams), np.int64)  # up to the last turn
         self.dry: int | None = None
         self._limit, self._is_strict = limit, is_strict
         size = PATIENCE + max(_WINDOW_DOCUMENTS // max(len(streams), 1), 1)
@@ -114,6 +115,11 @@ class Turning:
     def spent(self) -> int:
         return int(self.account.spent[0])
 
+    @property
+    def passed_over(self) -> NDArray[np.int64]:
+        """Of each source. Turns that are given back passed over nobody."""
+        return self.account.passed_over if self._enough is None else self._offered - self.documents
+
     def more(self, source: int, stream: Iterator[Offered], tokens: int) -> None:
         """The source that ran dry offers these as well, and may give so many tokens more."""
         self._streams[source], self._windows.is_last[source] = stream, False
@@ -131,6 +137,7 @@ class Turning:
                 source = sources[:turns].copy()
                 position = places[:turns] - self._begins[source] + self._origins[source]
                 self.documents += np.bincount(source, minlength=len(self._begins))
+                np.maximum.at(self._offered, source, position + 1)
                 yield TurnBatch(source, position)
             if self._enough is not None and self.spent >= self._enough:
                 return
@@ -309,7 +316,7 @@ class Scheduling:
             taken.tolist(),
             [holding.tokens for holding in self._holdings],
             self._turning.documents.tolist(),
-            self._turning.account.passed_over.tolist(),
+            self._turning.passed_over.tolist(),
             reached,
             self._target.amount - reached,
             [holding.capacity(self._epochs) for holding in self._holdings],

@@ -54,6 +54,7 @@ from tokmill.recipe import (
     Mixture,
     Recipe,
     Robots,
+    Sample,
     Source,
     Urls,
 )
@@ -75,9 +76,15 @@ from tokmill.stages.ingest.options import (
 )
 from tokmill.stages.ingest.stage import INPUT_STATS
 from tokmill.stages.ranking import RankedScore, RankOptions
-from tokmill.storage.location import InputFile, ObjectFile, file_sha256, local_path
+from tokmill.storage.location import (
+    InputFile,
+    ObjectFile,
+    file_sha256,
+    local_path,
+    marks_of_place,
+)
 from tokmill.storage.on_demand import place_of
-from tokmill.storage.patterns import find_files
+from tokmill.storage.patterns import find_all_files
 
 CODE = "code"
 
@@ -95,6 +102,12 @@ def own_section(section: str, recipe: Recipe, source: Source) -> Any:
         if found is not None:
             return found
     return None
+
+
+def kept_languages(recipe: Recipe, source: Source) -> list[str]:
+    """Of a dataset with a config for each language they choose one."""
+    language: Language | None = own_section("language", recipe, source) or recipe.language
+    return language.keep if language else []
 
 
 def refuse_idle_packs(recipe: Recipe) -> None:
@@ -239,6 +252,18 @@ def is_left_out(recipe: Recipe, source: Source) -> bool:
     return all(has_no_share(one, source) for one in staged or [mixture])
 
 
+def refuse_unread_fallback(recipe: Recipe, source: Source) -> None:
+    """What a source lacks of its limit is known where it is read."""
+    other = next((other for other in recipe.sources if other.name == source.fallback), None)
+    if other is not None and is_left_out(recipe, source) and not is_left_out(recipe, other):
+        raise RecipeError(
+            f"{source.name} has a weight of 0 and is not read: how much of {other.name} is needed "
+            "is not known",
+            where="fallback",
+            next=f"leave `fallback` out, and {other.name} is read for itself, or give {source.name} a weight",
+        )
+
+
 def has_no_share(mixture: Mixture, source: Source) -> bool:
     within = mixture.sources.get(source.domain, {})
     return mixture.weights.get(source.domain, 1) == 0 or within.get(source.name, 1) == 0
@@ -253,8 +278,7 @@ def source_steps(
 ) -> list[Step]:
     ingest_directory, clean_directory = out / "ingest" / source.name, out / "clean" / source.name
     if source.hub is not None:
-        language = own_section("language", recipe, source) or recipe.language
-        languages = language.keep if language else []
+        languages = kept_languages(recipe, source)
         found = _find_on_hub(source, source.hub, ingest_directory, languages, base, own)
         if choose is not None:
             found = found._replace(files=choose(source.name, found.files or []))
@@ -284,9 +308,7 @@ def source_steps(
             shard_bytes=recipe.shards.bytes,
             on_bad_record=source.on_bad_record,
             limit=msgspec.convert(source.limit, LimitOptions | None, from_attributes=True),
-            sample=SampleOptions(seed=recipe.seed, **source.sample.model_dump(exclude_none=True))
-            if source.sample
-            else None,
+            sample=_sample_options(source.sample, recipe.seed) if source.sample else None,
             forgotten=digest_of_source(load_forgotten(out), source.name) if forgotten.is_file() else None,
         ),
         needs=tuple(f"ingest/{other.name}" for other in recipe.sources if other.fallback == source.name),
@@ -317,6 +339,11 @@ def source_steps(
         extra=CleanExtra(normalize.max_nul_fraction, recipe.clean or CleanLimits(), inputs),
     )
     return [ingest, *inference, clean]
+
+
+def _sample_options(sample: Sample, seed: int) -> SampleOptions:
+    version = 2 if sample.method == "hash" else 1
+    return SampleOptions(seed=seed, version=version, **sample.model_dump(exclude_none=True))
 
 
 def _inference_step(
@@ -393,9 +420,7 @@ def dedup_step(dedup: Dedup, base: Path, out: Path, documents: tuple[str, ...], 
     files = {f"reference {corpus.name}": corpus.digest for corpus in earlier}
     benchmarks: list[InputFile] = []
     if dedup.against is not None:
-        benchmarks = list(
-            dict.fromkeys(f for pattern in dedup.against.files for f in find_files(pattern, base))
-        )
+        benchmarks = find_all_files(dedup.against.files, base)
         files |= {f"against {file.name}": file_sha256(local_path(file.path)) for file in benchmarks}
     extra = DedupExtra(benchmarks, dedup.warn_source_loss, earlier)
     return Step("dedup", "dedup", out / "dedup", options, documents, files, extra)
@@ -449,7 +474,7 @@ def _find_on_hub(
 
 
 def input_stats(directory: Path) -> Mapping[str, list[int | str]]:
-    """By name, size, time and sha256 of what the last ingest into `directory` has read."""
+    """By name, size, time, sha256 and place of what the last ingest into `directory` has read."""
     with contextlib.suppress(TokmillError):  # a damaged manifest vouches for nothing
         artifact = open_artifact(directory)
         if artifact is not None:
@@ -459,7 +484,7 @@ def input_stats(directory: Path) -> Mapping[str, list[int | str]]:
 
 
 def _input_digests(files: list[InputFile], directory: Path) -> dict[str, str]:
-    """sha256 by name; a file whose size and time are those of the last run keeps its recorded one."""
+    """sha256 by name; a file that the last run has read, of this size and time, keeps its recorded one."""
     known = input_stats(directory)
     fresh = fresh_files(files, known)
     place = place_of(directory)
@@ -474,4 +499,12 @@ def _input_digests(files: list[InputFile], directory: Path) -> dict[str, str]:
 
 def fresh_files(files: Sequence[InputFile], known: Mapping[str, list[int | str]]) -> list[InputFile]:
     """Those that the last run has not read, as they are now."""
-    return [file for file in files if known.get(file.name, [])[:2] != [file.bytes, file.modified_ns]]
+    return [file for file in files if not _was_there(file, known.get(file.name, []))]
+
+
+def _was_there(file: InputFile, before: Sequence[int | str]) -> bool:
+    """Time and size alone are those of another file too, where both come out of an archive. Runs of earlier
+    versions know no places."""
+    marks = before[3:]
+    is_same = list(before[:2]) == [file.bytes, file.modified_ns]
+    return is_same and (not marks or any(mark in marks for mark in marks_of_place(file.path)))

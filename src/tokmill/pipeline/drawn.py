@@ -1,6 +1,6 @@
 """What was drawn of each source of a run in miniature, and all that there is of it.
 
-documents   of what was drawn, scaled by the documents read
+documents   of what was drawn, scaled by the documents read: those that limits and samples by hash let in
 tokens      scaled by the bytes of text read: a few long documents hold most of them
 duplicates  found in a share f of the documents are those pairs of which both ends were drawn, f² of all;
             of larger clusters more, by how many triples there are to a pair
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from tokmill.artifacts.manifest import Json, add_counts
 from tokmill.pipeline.miniature import Miniature
 from tokmill.recipe import Recipe
 from tokmill.schema import string_column
-from tokmill.stages.ingest.stage import NOT_SAMPLED
+from tokmill.stages.ingest.stage import FIXED_SAMPLES, NOT_SAMPLED
 from tokmill.stages.tokens.stage import shards_of_split
 from tokmill.storage.tables import load_table
 
@@ -33,6 +34,7 @@ class DrawnSource(NamedTuple):
     bytes: int
     all_docs: float
     all_bytes: float
+    spread: float  # deviation of `all_docs`, of it
     sizes: Any  # bytes of text of each document that was drawn
     tokens: dict[str, Any]  # by split: tokens of each; 0 where it is not of the split
 
@@ -43,6 +45,13 @@ class DrawnSource(NamedTuple):
     @property
     def by_bytes(self) -> float:
         return self.all_bytes / max(self.bytes, 1)
+
+
+class Came(NamedTuple):
+    """Of those drawn of a source, the documents that came to the split, and those that it dropped."""
+
+    docs: int = 0
+    dropped: Mapping[str, int] = MappingProxyType({})  # by reason
 
 
 class DrawnRun:
@@ -60,27 +69,37 @@ class DrawnRun:
         read: Json = {}
         for receipt in ingest.manifest.receipts():
             read = add_counts(read, receipt.facts.get("read", {}))
-        sizes = [np.zeros(0, np.int64)]
+        found = [np.zeros(0, np.int64)]
         for entry in ingest.manifest.entries("documents"):
             offsets = string_column(load_table(ingest.path(entry), ["text"]).column("text")).offsets
-            sizes.append(np.diff(offsets))
-        drawn = self.miniature.sources[name]
-        scale = 1 / float(drawn.read)
-        docs, size = read.get("docs", 0) * scale, read.get("bytes", 0) * scale
-        bounded = self._is_bounded(name)
+            found.append(np.diff(offsets))
+        sizes = np.concatenate(found)
+        scale = 1 / float(self.miniature.sources[name].read)
+        all_docs, all_bytes, spread = read.get("docs", 0) * scale, read.get("bytes", 0) * scale, 0.0
+        (source,) = (source for source in self.recipe.sources if source.name == name)
+        sample = source.sample
+        if sample is not None and sample.method in FIXED_SAMPLES:
+            bounds = [sample.k, source.limit and source.limit.docs]
+            all_docs = min(all_docs, *(bound for bound in bounds if bound is not None))
+            room = ingest.manifest.facts.get("room")
+            fitting = (len(sizes) + 1) / self.share  # of what is drawn, a document more does not fit
+            if room is not None and not any(room.values()) and fitting < all_docs:
+                all_docs, spread = fitting, 1.0
+                if len(sizes):
+                    spread = sizes.std() / max(sizes.mean(), 1) / math.sqrt(len(sizes))
+            all_bytes = counts["text_bytes"] * all_docs / max(counts["kept"], 1)
+        elif sample is not None and sample.fraction is not None and all_docs:
+            # in what is not read it takes more of some files than of others
+            spread = math.sqrt((scale - 1) * float(1 - sample.fraction) / all_docs)
         return DrawnSource(
             docs=counts["kept"],
             bytes=counts["text_bytes"],
-            # a limit lets in as much as it says: the miniature's is smaller by the share
-            all_docs=counts["kept"] / self.share if bounded else docs,
-            all_bytes=counts["text_bytes"] / self.share if bounded else size,
-            sizes=np.concatenate(sizes),
+            all_docs=all_docs,
+            all_bytes=all_bytes,
+            spread=spread,
+            sizes=sizes,
             tokens={split: self._tokens(name, split) for split in self.splits},
         )
-
-    def _is_bounded(self, name: str) -> bool:
-        (source,) = (source for source in self.recipe.sources if source.name == name)
-        return source.limit is not None or source.sample is not None
 
     def _tokens(self, name: str, split: str) -> Any:
         """Of each document of the source that was drawn, in order."""
@@ -110,6 +129,15 @@ class DrawnRun:
             for reason, count in counts[verdict].items()
             if reason != NOT_SAMPLED
         }
+
+    def came_to_split(self) -> dict[str, Came]:
+        found: dict[str, Came] = {}
+        names = [name for name, _ in self._shards()]
+        for receipt in self.artifacts["split"].manifest.receipts():
+            name, counts = names[int(receipt.key)], receipt.counts
+            docs, dropped = found.get(name, Came())
+            found[name] = Came(docs + counts["in"], add_counts(dict(dropped), counts["dropped"]))
+        return found
 
     def copies(self) -> dict[str, dict[str, tuple[float, float]]]:
         """By source and reason: documents that go for another one, of all there are; and their deviation."""

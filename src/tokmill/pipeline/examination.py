@@ -52,6 +52,7 @@ from tokmill.pipeline.documents import (
     is_left_out,
     language_plan,
     refuse_idle_packs,
+    refuse_unread_fallback,
     url_lists,
 )
 from tokmill.pipeline.hashing import Hashing
@@ -59,7 +60,13 @@ from tokmill.pipeline.opened_tokenizer import opened_tokenizer, step_of
 from tokmill.pipeline.plan import check_until, step_names
 from tokmill.pipeline.references import open_references
 from tokmill.pipeline.scores import check_score
-from tokmill.pipeline.tokens import build_options, narrow_builds, resolved_weights, tokenizer_step
+from tokmill.pipeline.tokens import (
+    are_rows_documents,
+    build_options,
+    narrow_builds,
+    resolved_weights,
+    tokenizer_step,
+)
 from tokmill.pipeline.training import check_score_training
 from tokmill.recipe import Mixture, Recipe, Source, Stage, Tokenizer, Training
 from tokmill.recipe.file import Mistake, Written, refuse
@@ -119,7 +126,7 @@ def examine(
         found.holds(("dedup", "reference"), open_references, recipe.dedup, base, out)
         _tokens(found, recipe, base, out, opening)
         _conversations(recipe, base, out)
-        _mixture(found, recipe, sizes, out)
+        _mixture(found, recipe, sizes, base, out)
         if found.holds(("--out",), _check_writable, out) and shares_disk:
             found.holds(("--out",), _check_disk, recipe, out, sizes)
         if not shares_disk:
@@ -375,7 +382,7 @@ def _opened(
 # --- mixture, budget ---
 
 
-def _mixture(found: _Found, recipe: Recipe, sizes: _Sizes, out: Path) -> None:
+def _mixture(found: _Found, recipe: Recipe, sizes: _Sizes, base: Path, out: Path) -> None:
     mixture = recipe.mixture
     if mixture is None or _renames_sources(found.written):
         return
@@ -402,7 +409,27 @@ def _mixture(found: _Found, recipe: Recipe, sizes: _Sizes, out: Path) -> None:
         of_stage = mixture.of_stage(one, one.length or recipe.pack.length)
         found.holds(place, resolved_weights, recipe, of_stage)
     if all(names_hold) and found.holds(("mixture",), resolved_weights, recipe, mixture):
-        _budget(found, recipe, sizes, _tokens_before(out))
+        _unread(found, recipe)
+        _budget(found, recipe, sizes, base, _tokens_before(out))
+
+
+def _unread(found: _Found, recipe: Recipe) -> None:
+    """What would be made of sources that are not read alone, and would be empty without a word."""
+    for index, source in enumerate(recipe.sources):
+        found.holds(("sources", index, "fallback"), refuse_unread_fallback, recipe, source)
+    parts: list[tuple[Path_, str, list[str]]] = [
+        (("builds", index, "sources"), f"the build {build.name}", build.sources)
+        for index, build in enumerate(recipe.builds)
+    ]
+    if recipe.split.field == "source" and recipe.split.values is not None:
+        parts += [
+            (("split", "values", key), key, getattr(recipe.split.values, key)) for key in ("valid", "test")
+        ]
+    unread = {source.name for source in recipe.sources if is_left_out(recipe, source)}
+    for place, what, names in parts:
+        if names and unread.issuperset(names):
+            why = f"{names[0]} has a weight of 0 and is not read: {what} would be empty"
+            found.note(place, InputError(why, next="give it a weight, or take its name out here"))
 
 
 def _renames_sources(written: Written) -> bool:
@@ -424,12 +451,15 @@ def _tokens_before(out: Path) -> int:
     return 0
 
 
-def _budget(found: _Found, recipe: Recipe, sizes: _Sizes, before: int) -> None:
+def _budget(found: _Found, recipe: Recipe, sizes: _Sizes, base: Path, before: int) -> None:
     """A token has a byte of text or more: more tokens than bytes are nowhere,
     and that is known before any is read. `before`: tokens of a target that are not asked of the files."""
     mixture = recipe.mixture
     assert mixture is not None, "asked by whoever has one"
     unit, amount = mixture.target or ("documents", 0)
+    with contextlib.suppress(TokmillError):  # a format that there is not is told with its build
+        if unit == "blocks" and are_rows_documents(recipe, base):
+            return
     amount *= {"tokens": 1, "blocks": recipe.pack.length, "megabytes": 10**6}.get(unit, 0)
     amount = max(amount - before, 0) if unit != "megabytes" else amount
     epochs = mixture.max_epochs if mixture.exhausted == "repeat" else 1

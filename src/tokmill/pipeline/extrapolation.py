@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -28,7 +28,7 @@ from tokmill.artifacts.step import Step
 from tokmill.duplicates.near import choose_bands
 from tokmill.engines.local import PAYING_BYTES, Resources, compile_kernels
 from tokmill.errors import InputError
-from tokmill.pipeline.drawn import DrawnRun, DrawnSource
+from tokmill.pipeline.drawn import Came, DrawnRun, DrawnSource
 from tokmill.pipeline.estimate import NOTHING, Estimate, Interval, SourceEstimate
 from tokmill.pipeline.miniature import (
     READ_BYTES,
@@ -43,6 +43,8 @@ from tokmill.pipeline.miniature import (
 )
 from tokmill.pipeline.session import Session
 from tokmill.recipe import Near, Recipe
+from tokmill.stages.sampling import SPLITS, TRAIN
+from tokmill.stages.split.stage import NOT_COUNTED
 from tokmill.storage.tables import load_table
 
 _SMALLER = 4
@@ -67,7 +69,8 @@ def estimate_run(
     loaded = min(time.process_time(), _MOST_LOADING)  # what importing all this took is part of every run
     progress = progress or Silence()
     compile_kernels(progress)
-    whole_recipe, miniature = recipe, choose_share(recipe, base, text_bytes, read_bytes)
+    with without_warnings():  # the plan says them
+        whole_recipe, miniature = recipe, choose_share(recipe, base, text_bytes, read_bytes)
     share, small = miniature.share, miniature.share / _SMALLER
     progress.say(f"estimating from {float(share):.1%} of the documents …")
     with tempfile.TemporaryDirectory(prefix="tokmill-estimate-") as scratch, without_warnings():
@@ -229,16 +232,19 @@ def _extrapolate(
     view: DrawnRun, cold: _Measured, warm: _Measured, whole: _Measured, loaded: float, begun: float
 ) -> Estimate:
     copies, ranked = view.copies(), _ranked_out(view)
-    sources = {
-        name: _estimate_source(view, name, copies.get(name, {}), ranked.get(name, {}))
-        for name in view.sources
+    cleaned = {
+        name: _clean_source(view, name, copies.get(name, {}), ranked.get(name, {})) for name in view.sources
     }
-    tokens = {split: _split_tokens(view, sources, split) for split in view.splits}
+    counted, came = _counted(view, cleaned.values()), view.came_to_split()
+    sources = {
+        name: _estimate_source(view, name, one, counted, came.get(name, Came()))
+        for name, one in cleaned.items()
+    }
+    tokens = {split: _split_tokens(view, sources, split, counted) for split in view.splits}
     growth = _growth(view, sources)
     lines = {name: _line(view, name, warm, whole, growth) for name in whole.cpu}
     once = sum(max(cold.cpu[name] - warm.cpu[name], 0) for name in warm.cpu)
     cpu = {name: line.cpu for name, line in lines.items()}
-    docs = sum(one.kept.value for one in sources.values())
     near = view.recipe.dedup.near
     kept = _WORKER_BYTES + _SHARD_FACTOR * min(
         view.recipe.shards.bytes, int(max((one.text_bytes for one in sources.values()), default=0))
@@ -256,7 +262,7 @@ def _extrapolate(
             if name.startswith("build/")
         },
         disk={name: line.disk for name, line in lines.items()},
-        scratch=docs * _scratch_bytes(near) if near is not None else 0.0,
+        scratch=sum(one.docs for one in cleaned.values()) * _scratch_bytes(near) if near is not None else 0.0,
         cpu_seconds=cpu,
         start_seconds=loaded + once,
         tasks=_tasks(view, sources, cpu),
@@ -284,9 +290,42 @@ def _ranked_out(view: DrawnRun) -> dict[str, dict[str, int]]:
     return found
 
 
-def _estimate_source(
+class _Counted(NamedTuple):
+    """What a split by numbers takes of all documents that come to it."""
+
+    docs: float
+    error: float
+    share: float  # of them, over all splits
+    training: float  # of those that are not held out
+
+
+def _counted(view: DrawnRun, cleaned: Collection[_Cleaned]) -> _Counted | None:
+    """None: another split, or one that does in the miniature what it does in the run."""
+    counts, docs = view.recipe.split.counts, sum(one.docs for one in cleaned)
+    if counts is None or counts.train is None or not docs or view.share >= 1:
+        return None
+    held_out = counts.valid + counts.test
+    return _Counted(
+        docs,
+        math.hypot(*(one.error for one in cleaned)),
+        min((counts.train + held_out) / docs, 1.0),
+        min(counts.train / max(docs - held_out, counts.train), 1.0),
+    )
+
+
+class _Cleaned(NamedTuple):
+    """Of a source, what comes to the split."""
+
+    stays: int  # of those drawn, before duplicates
+    docs: float
+    error: float
+    copied: dict[str, float]
+    dropped: dict[str, float]
+
+
+def _clean_source(
     view: DrawnRun, name: str, copies: Mapping[str, tuple[float, float]], ranked: Mapping[str, int]
-) -> SourceEstimate:
+) -> _Cleaned:
     source = view.sources[name]
     counts = view.artifacts[f"clean/{name}"].manifest.counts
     stays = counts["kept"] - sum(ranked.values())
@@ -298,22 +337,61 @@ def _estimate_source(
         dropped |= {f"clean: {reason}": n * source.by_docs for reason, n in counts[verdict].items()}
     dropped |= {f"scores: {reason}": n * source.by_docs for reason, n in ranked.items()}
     dropped |= {f"dedup: {reason}": count for reason, count in copied.items()}
-    sizes = sum(source.tokens.values(), np.zeros(len(source.sizes), np.int64))
-    # documents that a share finds no copy of go too, with as many tokens as the others have
-    found = (stays - int((sizes > 0).sum())) * source.by_docs
-    before = float(sizes.sum()) * source.by_bytes
-    more = (sum(copied.values()) - found) / max(kept + sum(copied.values()) - found, 1) if view.splits else 0
-    value = before * (1 - max(more, 0))
-    spread = _Z * _deviation(sizes, source, view.share)
     drawn = source.by_docs * math.sqrt((1 - view.share) * _variance(stays, source.docs))
-    error = _Z * math.hypot(drawn, *(deviation for _, deviation in copies.values()))
+    error = _Z * math.hypot(drawn, kept * source.spread, *(deviation for _, deviation in copies.values()))
+    return _Cleaned(stays, kept, error, copied, dropped)
+
+
+def _estimate_source(
+    view: DrawnRun, name: str, cleaned: _Cleaned, counted: _Counted | None, came: Came
+) -> SourceEstimate:
+    source = view.sources[name]
+    kept, error, lost = _after_split(view, cleaned, counted, came)
+    sizes = sum(_tokens(source, split, counted) for split in view.splits)
+    sizes = sizes + np.zeros(len(source.sizes))
+    # documents that a share finds no copy of go too, with as many tokens as the others have
+    found = (cleaned.stays - came.docs) * source.by_docs
+    before = float(sizes.sum()) * source.by_bytes
+    copied = sum(cleaned.copied.values())
+    more = (copied - found) / max(cleaned.docs + copied - found, 1) if view.splits else 0
+    value = before * (1 - max(more, 0))
+    spread = _Z * math.hypot(_deviation(sizes, source, view.share), value * source.spread)
+    most = source.all_docs * (1 + _Z * source.spread)
     return SourceEstimate(
         documents=source.all_docs,
-        kept=Interval(kept, max(kept - error, 0), min(kept + error, source.all_docs)),
-        dropped=dropped,
+        kept=Interval(kept, max(kept - error, 0), min(kept + error, most)),
+        dropped=cleaned.dropped | {f"split: {reason}": count for reason, count in lost.items()},
         tokens=Interval(value, max(value - spread, 0), value + spread),
         text_bytes=source.all_bytes,
     )
+
+
+def _after_split(
+    view: DrawnRun, cleaned: _Cleaned, counted: _Counted | None, came: Came
+) -> tuple[float, float, dict[str, float]]:
+    """Documents that it leaves, how far they may be off, and those that it drops, by reason."""
+    docs = cleaned.docs
+    if counted is not None:
+        # all sources have the same share of a number that is certain: what one has more others have less
+        part = docs / counted.docs
+        others = math.sqrt(max(counted.error**2 - cleaned.error**2, 0))
+        error = counted.share * math.hypot((1 - part) * cleaned.error, part * others)
+        error = math.hypot(error, _Z * math.sqrt(docs * counted.share * (1 - part) * (1 - counted.share)))
+        lost = docs * (1 - counted.share)
+        return docs - lost, error, {NOT_COUNTED: lost} if lost else {}
+    shares = {reason: count / came.docs for reason, count in came.dropped.items()}
+    left = 1 - sum(shares.values())
+    deviation = docs * math.sqrt((1 - view.share) * left * (1 - left) / max(came.docs, 1))
+    return (
+        docs * left,
+        math.hypot(cleaned.error * left, _Z * deviation),
+        {reason: docs * share for reason, share in shares.items()},
+    )
+
+
+def _tokens(source: DrawnSource, split: str, counted: _Counted | None) -> Any:
+    """Of each document that was drawn; in training as many as a number of documents has of all."""
+    return source.tokens[split] * (counted.training if counted is not None and split == SPLITS[TRAIN] else 1)
 
 
 def _variance(kept: int, drawn: int) -> float:
@@ -330,14 +408,15 @@ def _deviation(tokens: Any, source: DrawnSource, share: float) -> float:
     return float(source.all_docs * math.sqrt((1 - share) * rest.var(ddof=1) / len(rest)))
 
 
-def _split_tokens(view: DrawnRun, sources: Mapping[str, SourceEstimate], split: str) -> Interval:
+def _split_tokens(
+    view: DrawnRun, sources: Mapping[str, SourceEstimate], split: str, counted: _Counted | None
+) -> Interval:
     total = NOTHING
     for name, source in view.sources.items():
-        drawn = sum(int(one.sum()) for one in source.tokens.values())
-        here = int(source.tokens[split].sum())
-        share = here / drawn if drawn else 0.0
+        drawn = {own: _tokens(source, own, counted) for own in view.splits}
+        share = float(drawn[split].sum() / max(sum(one.sum() for one in drawn.values()), 1))
         of = sources[name].tokens
-        own = _Z * _deviation(source.tokens[split], source, view.share)
+        own = _Z * math.hypot(_deviation(drawn[split], source, view.share), of.value * share * source.spread)
         total += Interval(of.value * share, max(of.value * share - own, 0), of.value * share + own)
     return total
 
@@ -439,9 +518,11 @@ def _tasks(
     every = sum(parts.values())
     found = {"ingest": read}
     for name, seconds in cpu.items():
-        kind = name.partition("/")[0]
+        kind, _, source = name.partition("/")
         if kind in ("dedup", "tokens"):
             found[name] = [seconds / every] * every
+        elif kind == "inference":
+            found.setdefault(kind, []).extend([seconds / parts[source]] * parts[source])
         elif kind not in ("ingest", "clean"):
             found[name] = [seconds]
     return found

@@ -1,7 +1,8 @@
 """A recipe in miniature: its own steps over a share of its documents.
 
-    files of a source ─ some of them, spread ─ one chunk in so many ─ drawn by hash ─> some of its documents
-    limits, samples, quotas of splits, targets, selections, text to train a tokenizer on ─> as much smaller
+    files of a source ─ some of them, spread ─ one chunk in so many ─ drawn by place ─> some of its documents
+    what limits let in ─ drawn from it
+    samples, quotas of splits, targets, selections, text to train a tokenizer on ─> as much smaller
 
 One share for all sources, so that what they are to each other stays: duplicates across sources, weights of a
 mixture, who runs out first. Scores alone learn from all that is read: labels are rare, and a share of them
@@ -18,13 +19,19 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tokmill.artifacts.step import Step
-from tokmill.pipeline.documents import is_left_out
+from tokmill.pipeline.documents import is_left_out, kept_languages
 from tokmill.pipeline.plan import alone, plan_steps
 from tokmill.recipe import Mixture, Recipe, Split, Stage
 from tokmill.recipe.curriculum import MOST_PASSES
 from tokmill.schema import PERCENTILE, SCORE
-from tokmill.sources.hub import list_data_files, resolve_revision
-from tokmill.sources.readers import Chunks, list_source, resolve_reader, resolve_reading
+from tokmill.sources.hub import resolve_revision
+from tokmill.sources.readers import (
+    Chunks,
+    list_hub_of_language,
+    list_source,
+    resolve_reader,
+    resolve_reading,
+)
 from tokmill.stages.ingest.options import Part
 from tokmill.storage.location import InputFile
 
@@ -80,11 +87,13 @@ def choose_share(
     share = min(max(_SHARE, Decimal(text_bytes) / max(text, 1)), Decimal(1))
     wanted = max(min(Decimal(read_bytes) / max(total, 1), Decimal(1)), _READ_SHARE, share)
     sources = {source.name: source for source in recipe.sources}
+    bounded = {source.fallback for source in recipe.sources}  # what another one leaves of its limit
     drawn = {}
     for name, found in files.items():
         # the head of a source is read in order, or it is another head
         sample = sources[name].sample
-        is_head = sources[name].limit is not None or (sample is not None and sample.method in _HEADS)
+        is_head = name in bounded or sources[name].limit is not None
+        is_head = is_head or (sample is not None and sample.method in _HEADS)
         drawn[name] = Drawn(found, 1, Decimal(1)) if is_head else _spread(recipe, base, name, found, wanted)
     return Miniature(share, wanted, drawn, total)
 
@@ -93,9 +102,8 @@ def _files_of(recipe: Recipe, name: str, base: Path) -> list[InputFile]:
     (source,) = (source for source in recipe.sources if source.name == name)
     if source.hub is None:
         return list_source(source, base)
-    hub = source.hub
-    found = list_data_files(hub.dataset, hub.config, hub.split, resolve_revision(hub.dataset, hub.revision))
-    return [InputFile(file.path, file, file.size, 0) for file in found]
+    revision = resolve_revision(source.hub.dataset, source.hub.revision)
+    return list_hub_of_language(source.hub, revision, kept_languages(recipe, source))[1]
 
 
 def _spread(recipe: Recipe, base: Path, name: str, files: list[InputFile], wanted: Decimal) -> Drawn:
@@ -125,8 +133,12 @@ def steps_in_miniature(
         wanted = {str(file.path) for file in sources[name].files}
         return [file for file in files if str(file.path) in wanted]
 
+    # of less than the miniature's share a source may be a few documents, too few to judge it by
+    slack = _SLACK if share >= miniature.share else MOST_PASSES
     steps = []
-    for step in plan_steps(_smaller(recipe, share), base, out, choose=choose):
+    for step in plan_steps(_smaller(recipe, share, slack), base, out, choose=choose):
+        if step.kind == "clean" and share < miniature.share:
+            step = replace(step, extra=replace(step.extra, max_nul_fraction=Decimal(1)))
         if step.kind == "ingest":
             drawn = sources[step.name.removeprefix("ingest/")]
             part = Part(share=share, drawn=min(share / drawn.read, Decimal(1)), seed=_SEED)
@@ -205,10 +217,10 @@ def only_read(miniature: Miniature, recipe: Recipe) -> Miniature:
     return miniature._replace(sources={name: one for name, one in miniature.sources.items() if name in names})
 
 
-def _smaller(recipe: Recipe, share: Decimal) -> Recipe:
+def _smaller(recipe: Recipe, share: Decimal, slack: int) -> Recipe:
     changed: dict[str, object] = {"split": _smaller_split(recipe.split, share)}
     if recipe.mixture is not None:
-        changed["mixture"] = _smaller_mixture(recipe.mixture, share)
+        changed["mixture"] = _smaller_mixture(recipe.mixture, share, slack)
     if recipe.tokenizer is not None and recipe.tokenizer.train is not None:
         size = _times(recipe.tokenizer.train.sample_megabytes, share)
         training = recipe.tokenizer.train.model_copy(update={"sample_megabytes": size})
@@ -220,6 +232,8 @@ def _smaller_split(split: Split, share: Decimal) -> Split:
     if split.counts is None:
         return split
     sizes = {name: size and _times(size, share) for name, size in split.counts}
+    if share < 1:  # it may have less than is asked for: those that are too many go afterwards
+        sizes["train"] = None
     return split.model_copy(update={"counts": split.counts.model_copy(update=sizes)})
 
 
@@ -228,12 +242,12 @@ def passes_of(mixture: Mixture) -> int:
     return mixture.max_epochs if mixture.exhausted == "repeat" else 1
 
 
-def _smaller_mixture(mixture: Mixture, share: Decimal) -> Mixture:
+def _smaller_mixture(mixture: Mixture, share: Decimal, slack: int) -> Mixture:
     changed: dict[str, object] = {}
     is_bounded = mixture.target is not None or bool(mixture.stages)
     if share < 1 and is_bounded and mixture.exhausted != "renormalize" and mixture.repeat is None:
         # what is drawn of a source may have less than its share of the tokens: none is used up by that
-        changed = {"exhausted": "repeat", "max_epochs": min(_SLACK * passes_of(mixture), MOST_PASSES)}
+        changed = {"exhausted": "repeat", "max_epochs": min(slack * passes_of(mixture), MOST_PASSES)}
     if mixture.stages:
         stages = [_smaller_stage(one, share) for one in mixture.stages]
         return mixture.model_copy(update={**changed, "stages": stages})

@@ -35,7 +35,15 @@ from tokmill.artifacts.tombstones import (
     write_forgotten,
 )
 from tokmill.errors import RecipeError, plural
-from tokmill.pipeline.documents import Choose, Own, dedup_step, is_left_out, ranking_step, source_steps
+from tokmill.pipeline.documents import (
+    Choose,
+    Own,
+    dedup_step,
+    is_left_out,
+    ranking_step,
+    refuse_unread_fallback,
+    source_steps,
+)
 from tokmill.pipeline.scores import has_stored_scores
 from tokmill.pipeline.tokens import build_steps, narrow_builds, text_steps, tokenizer_step
 from tokmill.pipeline.training import training_names, training_steps
@@ -60,6 +68,7 @@ def plan_steps(
     """
     steps: list[Step] = []
     for source in recipe.sources:
+        refuse_unread_fallback(recipe, source)
         if not is_left_out(recipe, source):
             steps += source_steps(recipe, source, base, out, (own or {}).get(source.name, ()), choose)
     steps = _without_forgotten(steps, recipe, out)
@@ -150,11 +159,11 @@ def _fim_options(recipe: Recipe) -> FimOptions | None:
 
 
 def steps_until(steps: list[Step], until: str | None) -> list[Step]:
-    """All steps up to and with the last one that is called `until` or is of that kind."""
+    """All steps up to and with the last one that is called `until`, or `until/…`."""
     if until is None:
         return steps
     check_until(until, [step.name for step in steps])
-    chosen = steps[: 1 + max(index for index, step in enumerate(steps) if until in (step.name, step.kind))]
+    chosen = steps[: 1 + max(index for index, step in enumerate(steps) if until in _words_for(step.name))]
     names_chosen = {step.name for step in chosen}
     return [
         alone(step)  # nobody asked for cleaning
@@ -165,9 +174,14 @@ def steps_until(steps: list[Step], until: str | None) -> list[Step]:
 
 
 def check_until(until: str, names: Sequence[str]) -> None:
-    known = dict.fromkeys(part for name in names for part in (name.partition("/")[0], name))
+    known = dict.fromkeys(word for name in names for word in _words_for(name))
     if until not in known:
         raise RecipeError(f"no step is called {until}", where="--until", next=f"one of: {', '.join(known)}")
+
+
+def _words_for(name: str) -> tuple[str, str]:
+    """What a step can be called: `clean`, `clean/web`."""
+    return name.partition("/")[0], name
 
 
 def step_names(recipe: Recipe) -> list[str]:

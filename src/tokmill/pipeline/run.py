@@ -26,6 +26,7 @@ from msgspec import structs
 from tokmill.artifacts.cache import cache_of, prepare_cache
 from tokmill.artifacts.cells import cell, table
 from tokmill.artifacts.directory import Artifact, remove_leftovers
+from tokmill.artifacts.history import history_entry
 from tokmill.artifacts.manifest import MANIFEST, Json, fingerprint_of
 from tokmill.artifacts.progress import Progress, Silence, open_journal, warnings_to
 from tokmill.artifacts.step import Step
@@ -48,8 +49,8 @@ from tokmill.pipeline.extrapolation import estimate_run
 from tokmill.pipeline.hashing import hashing_files
 from tokmill.pipeline.opened_tokenizer import begin_opening
 from tokmill.pipeline.plan import carry_forgotten_ids, plan_steps, steps_until
+from tokmill.pipeline.run_manifest import SET, review_plan, write_run_manifest
 from tokmill.pipeline.run_manifest import Asked as Asked
-from tokmill.pipeline.run_manifest import review_plan, write_run_manifest
 from tokmill.pipeline.session import Session
 from tokmill.publish.node import CACHE_VARIABLE
 from tokmill.publish.target import RUN, Published, default_work, open_target
@@ -442,14 +443,19 @@ def run_steps(
                 prepare_cache(out, lean=lean)
             if verify:
                 drop_damaged(cache_of(out, "tokens"))
+                history_entry(out)  # of a rest: damage is refused
             every_step = plan()
             wanted = steps_until(every_step, until)
             journal.plan([step.name for step in wanted])
             artifacts, ran, skipped = session.run_steps(wanted, leaves_sweeping=True)
             environment = {
                 **session.describe_run(),
-                **({"set": asked.settings} if asked.settings else {}),
-                **_compared(estimate, session, ran, skipped, time.monotonic() - started),
+                **({SET: asked.settings} if asked.settings else {}),
+                **(
+                    _compared(estimate, session, time.monotonic() - started)
+                    if len(ran) == len(every_step)
+                    else {}
+                ),
             }
             session.close_workers()
             lease.check()
@@ -470,12 +476,8 @@ def run_steps(
     return RunResult(asked.name, out, ran, skipped, seconds, artifacts, session.restored, warnings)
 
 
-def _compared(
-    estimate: Estimate | None, session: Session, ran: list[str], skipped: list[str], seconds: float
-) -> Json:
+def _compared(estimate: Estimate | None, session: Session, seconds: float) -> Json:
     """How long the run took, and what was estimated of it, where it did all of its steps."""
-    if skipped or session.restored or not ran:
-        return {}
     workers = session.describe()["workers"]
     told = {"estimate": estimate.summary(workers)} if estimate is not None else {}
     return {"seconds": round(seconds - session.compiling_seconds, 3), **told}

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -121,12 +121,15 @@ def stale_origins(artifacts: Mapping[str, Artifact]) -> dict[str, Artifact]:
     builds = {name: a for name, a in artifacts.items() if a.manifest.kind == "build"}
     if not builds:
         return {}
-    # as the manifest reads when it is loaded: a tuple is a list there
     stamped = {
-        name: with_origin(build, msgspec.json.decode(msgspec.json.encode(origin_of(artifacts, build))))
-        for name, build in builds.items()
+        name: with_origin(build, _as_read(origin_of(artifacts, build))) for name, build in builds.items()
     }
     return {name: a for name, a in stamped.items() if a.manifest.digest != builds[name].manifest.digest}
+
+
+def _as_read(facts: Json) -> Any:
+    """As they are in a manifest that is loaded: a tuple is a list there."""
+    return msgspec.json.decode(msgspec.json.encode(facts))
 
 
 # --- freshness ---
@@ -249,6 +252,7 @@ def _differences(
 
 ATTRIBUTION = "ATTRIBUTION.md"
 REVIEW = "review"  # in `environment`: the section of the recipe
+SET = "set"  # likewise: keys that the recipe's file has otherwise
 
 
 class Asked(NamedTuple):
@@ -282,10 +286,18 @@ def write_run_manifest(
                 artifacts[step.name] = freshness.artifact
     stamped = stale_origins(artifacts)
     pending = out / PENDING_FILE  # what a takedown left to do is done with the last step
-    if not has_changed and not stamped and _lists_exactly(out, artifacts, asked.review):
-        settle()
-        remove_file(pending)
-        return
+    environment = {**environment, REVIEW: asked.review} if asked.review else environment
+    former = _whole_manifest(out)
+    if not has_changed and former is not None and former.inputs == _identities(artifacts):
+        # who made it, and how long that took; beside that what is asked for now
+        asked_for = {key: environment[key] for key in (SET, REVIEW) if key in environment}
+        made = {key: value for key, value in former.environment.items() if key not in (SET, REVIEW)}
+        environment = {**made, **asked_for}
+        said = (former.step, former.config, former.environment)
+        if not stamped and said == (asked.name, _as_read(asked.recipe), _as_read(environment)):
+            settle()
+            remove_file(pending)
+            return
     if stamped:
         remove_file(out / MANIFEST)  # it lists the manifests that are written next
     _remove_former(out, steps, keep=keep)
@@ -306,12 +318,12 @@ def write_run_manifest(
         kind="run",
         step=asked.name,
         config=asked.recipe,
-        inputs={name: artifact.manifest.identity for name, artifact in artifacts.items()},
+        inputs=_identities(artifacts),
         receipts=[Receipt(key="run", fingerprint="", files=files, counts={})],
         counts={name: artifact.manifest.counts for name, artifact in artifacts.items()},
         facts=lineage,
         experiment_id=fingerprint_of([a.manifest.experiment_id for a in artifacts.values()])[:16],
-        environment={**environment, REVIEW: asked.review} if asked.review else environment,
+        environment=environment,
     )
     write_manifest(out, manifest)
     remove_file(pending)
@@ -322,15 +334,14 @@ def _remove_former(out: Path, steps: Sequence[Step], *, keep: bool) -> None:
     steps after the last one that the run has."""
     planned = {step.directory for step in steps}
     below = [path for parent in _NAMED for path in sorted((out / parent).glob("*/"))]
-    for directory in (
-        *below,
-        *(out / name for name in _SINGLE),
-    ):
+    single = [out / name for name in _SINGLE]
+    for directory in (*below, *single):
         if directory not in planned and _was_ours(directory):
             if keep:
                 set_aside(out, directory)
             discard(directory)
-            discard_cache(out, directory.name)
+            if directory in single:
+                discard_cache(out, directory.name)
 
 
 def _was_ours(directory: Path) -> bool:
@@ -414,15 +425,14 @@ def _attribute_builds(contents: Contents, builds: Sequence[str], sources: Sequen
     return attribution(rows, holds, [source for source in sources if source not in built])
 
 
-def _lists_exactly(out: Path, artifacts: Mapping[str, Artifact], review: Json | None) -> bool:
+def _identities(artifacts: Mapping[str, Artifact]) -> dict[str, str]:
+    return {name: artifact.manifest.identity for name, artifact in artifacts.items()}
+
+
+def _whole_manifest(out: Path) -> Manifest | None:
+    """Of the run as it was finished last; None: it was not, or files of it are gone."""
     try:
         found = open_artifact(out)
-        if found is None or not has_all_files(found):
-            return False
-        listed = found.manifest
+        return found.manifest if found is not None and has_all_files(found) else None
     except TokmillError:
-        return False
-    is_said = listed.environment.get(REVIEW) == review
-    return is_said and listed.inputs == {
-        name: artifact.manifest.identity for name, artifact in artifacts.items()
-    }
+        return None

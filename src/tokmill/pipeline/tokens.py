@@ -409,7 +409,7 @@ def _mixture_options(
 ) -> MixtureOptions:
     domains, within = resolved_weights(recipe, mixture, is_told=False, place_of=place_of)
     target = mixture.target
-    if target is not None and target[0] == "blocks" and _are_rows_documents(recipe, base):
+    if target is not None and target[0] == "blocks" and are_rows_documents(recipe, base):
         target = "documents", target[1]
     is_in_blocks = target is not None and target[0] == "blocks"
     return MixtureOptions(
@@ -428,7 +428,7 @@ def _mixture_options(
     )
 
 
-def _are_rows_documents(recipe: Recipe, base: Path) -> bool:
+def are_rows_documents(recipe: Recipe, base: Path) -> bool:
     """Of every build, however long they are."""
     return recipe.pack.layout == "pad" and all(
         build.pack in (None, recipe.pack)

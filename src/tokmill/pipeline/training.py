@@ -6,7 +6,6 @@ examples/<score>-<side>-<n> ──┴─ score/<score> ─ clean/<source> …
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from tokmill.artifacts.step import Step
-from tokmill.clean.measures import MEASURES
+from tokmill.clean.measures import MEASURES, unknown_measure
 from tokmill.errors import InputError, RecipeError
 from tokmill.pipeline.documents import ingest_files
 from tokmill.recipe import ExampleSet, Recipe, Score, Source, Train
@@ -86,12 +85,8 @@ def check_score_training(recipe: Recipe, score: Score, base: Path) -> None:
     for side in SIDES:
         for rule in (rule for one in getattr(train, side) for rule in one.where):
             if rule.measure is not None and rule.measure not in MEASURES:
-                near = difflib.get_close_matches(rule.measure, MEASURES, n=1, cutoff=0)[0]
-                raise RecipeError(
-                    f"there is no measure {rule.measure}",
-                    where=f"{where}.{side}",
-                    next=f"did you mean `{near}`?",
-                )
+                what, advice = unknown_measure(rule.measure)
+                raise RecipeError(what, where=f"{where}.{side}", next=advice)
     for source in (_as_source(one) for one in _chosen(score) if one.set.files is not None):
         resolve_reading(source, list_source(source, base), base, ())
     given = labels_file(train, base)

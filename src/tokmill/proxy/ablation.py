@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from tokmill.artifacts.plugins import show_hooks
 from tokmill.artifacts.progress import Progress, Silence
 from tokmill.errors import InputError, plural
 from tokmill.proxy.comparing import Difference, compare
@@ -90,6 +91,7 @@ def ablate(
     leave_one_out: Parts | None = None,
     grid: int | None = None,
     spread: float = 8.0,
+    hooks: str | Path | None = None,
     workers: int | None = None,
     out: str | Path = "ablation",
     progress: Progress | None = None,
@@ -101,6 +103,7 @@ def ablate(
     in bits per byte on documents that are held out (`held_out`: of the first build, of all, or those common
     to all; `by` domain or source; at most `held_out_bytes` of each), on files (`text`), and on questions
     (`choices`). `grid`: so many mixtures around the recipe's weights, the closer the larger `spread` is.
+    `hooks` is the Python file of a recipe that builds have their format or tokenizer of: it is run.
     """
     asked = Asked(
         size=size,
@@ -118,7 +121,9 @@ def ablate(
         text=_paths(text),
         choices=_paths(choices),
     )
-    _check(asked, leave_one_out, grid)
+    _check(asked, leave_one_out, grid, spread)
+    if hooks is not None:
+        show_hooks(Path(hooks))
     place, listener = Path(out), progress or Silence()
     make_directory(place)
     with open_lease(place, "ablation"):
@@ -207,8 +212,11 @@ def _paths(given: Sequence[str | Path]) -> tuple[Path, ...]:
     return tuple(Path(one) for one in ([given] if isinstance(given, (str, Path)) else given))
 
 
-def _check(asked: Asked, leave_one_out: Parts | None, grid: int | None) -> None:
+def _check(asked: Asked, leave_one_out: Parts | None, grid: int | None, spread: float) -> None:
     find_size(asked.size)
+    for name, value, good in (("rate", asked.rate, RATE), ("spread", spread, 8)):
+        if not 0 < value < math.inf:
+            raise InputError(f"{value}", where=name, next=f"set a number above 0: {good}")
     if asked.seeds < 1:
         raise InputError(f"{asked.seeds} seeds", where="seeds", next="set 1 or more; 5 is a good number")
     if not 0.5 <= asked.confidence < 1:

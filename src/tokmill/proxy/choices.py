@@ -12,7 +12,7 @@ Small models guess most questions: accuracy of 0.25 among four answers says noth
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,16 +20,21 @@ import numpy as np
 from tokmill.proxy.items import Item, Items
 from tokmill.proxy.judging import token_nats
 from tokmill.proxy.model import Decoder
-from tokmill.tokenizers.protocol import Tokenizer
+from tokmill.tokenizers.protocol import Tokenizer, boundaries
 
 METRICS = ("accuracy", "accuracy_by_bytes", "answer_bits_per_byte")
 
 
 def answer_items(
-    model: Decoder, items: Items, tokenizer: Tokenizer, context_id: int | None, device: str
+    model: Decoder,
+    items: Items,
+    tokenizer: Tokenizer,
+    controls: Mapping[str, int],
+    context_id: int | None,
+    device: str,
 ) -> dict[str, float]:
     """The metrics, over all items."""
-    nats = choice_nats(model, items.items, tokenizer, context_id, device)
+    nats = choice_nats(model, items.items, tokenizer, controls, context_id, device)
     right = right_by_bytes = 0
     bits, size = [], 0
     for item, own in zip(items.items, nats, strict=True):
@@ -45,7 +50,12 @@ def answer_items(
 
 
 def choice_nats(
-    model: Decoder, items: Sequence[Item], tokenizer: Tokenizer, context_id: int | None, device: str
+    model: Decoder,
+    items: Sequence[Item],
+    tokenizer: Tokenizer,
+    controls: Mapping[str, int],
+    context_id: int | None,
+    device: str,
 ) -> list[list[float]]:
     """Of every choice of every item, after its prompt. Where nothing stands before a choice its first token
     costs what a guess does."""
@@ -54,7 +64,7 @@ def choice_nats(
     for item in items:
         begin = len(item.prompt.encode())
         for choice in item.choices:
-            ids, bounds = tokenizer.boundaries(item.prompt + choice)
+            ids, bounds = boundaries(tokenizer, item.prompt + choice, controls)
             own = int((bounds[1:] > begin).sum())
             given = [] if context_id is None else [context_id]
             sequences.append(np.concatenate([given, ids]).astype(np.int64))

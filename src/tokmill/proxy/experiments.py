@@ -2,10 +2,11 @@
 
     models/<key>/checkpoint.safetensors     while it trains
                  weights.safetensors        when it is trained, with its curve
-                 scores.json                what it was judged on: digest of the texts -> values
+                 scores.json                what it was judged on: how, and digest of the texts -> values
 
 The key is a fingerprint of all that the weights depend on, device and version of PyTorch among it: the same
-command goes on where it was killed, and one more build costs its own models only.
+command goes on where it was killed, and one more build costs its own models only. Models that an older
+tokmill trained or judged otherwise are not compared with those of today.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ from tokmill.proxy.training import Trainer
 from tokmill.scores.device import device_name
 from tokmill.storage.disk import commit_bytes, load_bytes, make_directory, remove_file
 
+# Raised with every change of what comes out. Judging 2: conversations and control tokens as builds have them.
+TRAINING, JUDGING = 1, 2
+
 OnStep = Callable[[int, int], None]
 BITS = "bits_per_byte"
 
@@ -41,6 +45,7 @@ class Learned(NamedTuple):
 
     losses: list[float]
     tokens: int
+    learned: int
     epochs: float
     seconds: float
 
@@ -61,6 +66,7 @@ class Experiment:
             "schedule": msgspec.to_builtins(schedule),
             "device": device_name(device),
             "torch": torch.__version__,
+            "training": TRAINING,
         }
         self.directory = models / fingerprint_of(identity)[:24]
 
@@ -68,7 +74,7 @@ class Experiment:
         weights = self.directory / "weights.safetensors"
         if weights.exists():
             notes = load_arrays(weights).notes
-            return Learned(notes["losses"], notes["tokens"], notes["epochs"], notes["seconds"])
+            return Learned(*(notes[name] for name in Learned._fields))
         make_directory(self.directory)
         trainer = Trainer(
             self.target.train,
@@ -80,7 +86,7 @@ class Experiment:
         )
         checkpoint = self.directory / "checkpoint.safetensors"
         done = trainer.run(checkpoint, on_step=on_step)
-        learned = Learned(done.losses, done.tokens, done.epochs, done.seconds)
+        learned = Learned(done.losses, done.tokens, done.learned, done.epochs, done.seconds)
         arrays = {name: weight.detach().cpu().numpy() for name, weight in done.model.named_parameters()}
         write_arrays(weights, arrays, learned._asdict())
         remove_file(checkpoint)
@@ -93,18 +99,18 @@ class Experiment:
         before = len(known)
         with deterministic(self.device):
             for one in texts:
-                if one.digest not in known:
-                    known[one.digest] = {BITS: bits_per_byte(*self._with(one))}
+                if _key(one) not in known:
+                    known[_key(one)] = {BITS: bits_per_byte(*self._with(one))}
             for asked in items:
-                if asked.digest not in known:
-                    known[asked.digest] = answer_items(*self._with(asked))
+                if _key(asked) not in known:
+                    known[_key(asked)] = answer_items(*self._with(asked))
         if len(known) > before:
             commit_bytes(path, msgspec.json.format(msgspec.json.encode(known)))
         self._model = None
-        found = {(one.name, BITS): known[one.digest][BITS] for one in texts}
-        return found | {(one.name, name): known[one.digest][name] for one in items for name in METRICS}
+        found = {(one.name, BITS): known[_key(one)][BITS] for one in texts}
+        return found | {(one.name, name): known[_key(one)][name] for one in items for name in METRICS}
 
-    def _with(self, judged: Any) -> tuple[Decoder, Any, Any, int | None, str]:
+    def _with(self, judged: Any) -> tuple[Decoder, Any, Any, dict[str, int], int | None, str]:
         if (
             self._model is None
         ):  # not the one that was trained: compiled, it would be so again for every shape
@@ -115,4 +121,9 @@ class Experiment:
             arrays = load_arrays(self.directory / "weights.safetensors").arrays
             self._model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
             self._model.to(self.device)
-        return self._model, judged, self.target.tokenizer, self.target.context_id, self.device
+        target = self.target
+        return self._model, judged, target.tokenizer, target.controls, target.context_id, self.device
+
+
+def _key(judged: Texts | Items) -> str:
+    return f"judging {JUDGING}: {judged.digest}"

@@ -8,7 +8,7 @@
 `first`: the first build's held-out documents judge, which is right for a baseline and its variants.
 `common`: those that every run has, with the same text. `all`: those of any run. A text that is also in the
 training data of any of the builds judges nothing. It is known by SHA-256 of the whole text: near copies are
-for the runs' own deduplication to find.
+for the runs' own deduplication to find. Conversations keep their marks, which say what of them is judged.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ from tokmill.artifacts.directory import Artifact
 from tokmill.errors import InputError
 from tokmill.formats.ids import plain_split
 from tokmill.proxy.targets import Target
+from tokmill.schema import one_piece
 from tokmill.stages.tokens.reading import labelled_shards, load_split_texts
 from tokmill.storage.location import read_whole
 from tokmill.storage.tables import id_hashes
+from tokmill.tokenizers.regions import answer_bytes, has_marks, strip_marks
 
 HeldOut = Literal["first", "common", "all", "none"]
 By = Literal["domain", "source"]
@@ -47,7 +49,8 @@ class Texts:
 
     @functools.cached_property
     def bytes(self) -> int:
-        return sum(len(text.encode()) for text in self.texts)
+        """Of what is judged: of a conversation its answers."""
+        return sum(answer_bytes(text) for text in self.texts)
 
     @functools.cached_property
     def digest(self) -> str:
@@ -124,7 +127,7 @@ def _some(name: str, documents: list[_Document], max_bytes: int) -> Texts:
         if size >= max_bytes:
             break
         chosen.append(document.text)
-        size += len(document.text.encode())
+        size += answer_bytes(document.text)
     return Texts(name, tuple(chosen), len(documents))
 
 
@@ -138,10 +141,12 @@ def _train_number(run: dict[str, Artifact]) -> list[int]:
     return [number for number, name in enumerate(names) if plain_split(name) == "train"]
 
 
-def _tables(run: dict[str, Artifact], sources: list[str]) -> Iterator[tuple[Any, Any]]:
+def _tables(
+    run: dict[str, Artifact], sources: list[str], *, is_marked: bool = False
+) -> Iterator[tuple[Any, Any]]:
     for shard, inputs in labelled_shards(run):
         if not sources or shard.source in sources:
-            yield shard, load_split_texts(inputs)
+            yield shard, load_split_texts(inputs, is_marked=is_marked)
 
 
 def _trained_keys(run: dict[str, Artifact], sources: list[str]) -> NDArray[np.uint64]:
@@ -155,13 +160,14 @@ def _trained_keys(run: dict[str, Artifact], sources: list[str]) -> NDArray[np.ui
 
 def _held_out_documents(run: dict[str, Artifact], sources: list[str], by: By) -> Iterator[_Document]:
     train = _train_number(run)
-    for shard, table in _tables(run, sources):
+    for shard, table in _tables(run, sources, is_marked=True):
         rows = np.flatnonzero(~np.isin(np.asarray(table.column("split")), train))
         if len(rows):
-            texts = table.column("text").take(rows)
+            texts = one_piece(table.column("text").take(rows))
+            keys = id_hashes(strip_marks(texts)).tolist()
             group = shard.domain if by == "domain" else shard.source
-            for key, text in zip(id_hashes(texts).tolist(), texts.to_pylist(), strict=True):
-                if text:
+            for key, text in zip(keys, texts.to_pylist(), strict=True):
+                if answer_bytes(text):
                     yield _Document(key, str(group), text)
 
 
@@ -175,4 +181,10 @@ def load_text(path: Path) -> Texts:
         ) from error
     if not text:
         raise InputError("is empty", where=str(path), next="give a file with text")
+    if has_marks(text):
+        raise InputError(
+            "has a noncharacter (U+FDD0 to U+FDD4), which marks regions here",
+            where=str(path),
+            next="take it out, or give another file",
+        )
     return Texts(path.name, (text,), 1)

@@ -7,7 +7,9 @@
            └── window ──┘                    a token is judged once, and sees half a length before
                  └── window ──┘              it at least, where there is as much
     bits per byte = sum of -log2 p(token) / bytes of the text in UTF-8
+    of a conversation: of the tokens that are learned / bytes of its answers
 
+Ids are those that the build has of such a text: `tokenizer.control`, and the control tokens of a template.
 A model of another tokenizer has other tokens, and the same bytes. What a tokenizer cannot give back (it
 normalizes, or has unknown tokens) is not counted as lost. In fp32 on every device.
 """
@@ -15,17 +17,21 @@ normalizes, or has unknown tokens) is not counted as lost. In fp32 on every devi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
 from tokmill.proxy.held_out import Texts
 from tokmill.proxy.model import Decoder
 from tokmill.proxy.vocabulary import nats_of_each
+from tokmill.stages.tokens.encoding import Encoding, encode_documents
+from tokmill.tokenizers.fast import starts
 from tokmill.tokenizers.protocol import Tokenizer
+from tokmill.tokenizers.regions import has_marks
 
 _BATCH_TOKENS = {"cpu": 8192, "cuda": 65_536}
 
@@ -85,25 +91,51 @@ def _nats(model: Decoder, tokens: Any, targets: Any, device: str) -> Any:
 
 
 def document_bits(
-    model: Decoder, texts: Sequence[str], tokenizer: Tokenizer, context_id: int | None, device: str
+    model: Decoder,
+    texts: Sequence[str],
+    tokenizer: Tokenizer,
+    controls: Mapping[str, int],
+    context_id: int | None,
+    device: str,
 ) -> list[float]:
     """Of each text. Where nothing stands before a document its first token costs what a guess does."""
-    encoded = tokenizer.encode(texts)
-    ends = np.cumsum(encoded.lengths)
+    documents = _encoded(texts, tokenizer, controls)
     given = [] if context_id is None else [context_id]
-    sequences = [
-        np.concatenate([given, encoded.ids[end - count : end]]).astype(np.int64)
-        for end, count in zip(ends, encoded.lengths, strict=True)
-    ]
-    guess = math.log(model.vocab_size) if context_id is None else 0.0
+    sequences = [np.concatenate([given, ids]).astype(np.int64) for ids, _ in documents]
     nats = token_nats(model, sequences, device)
+    guess = [math.log(model.vocab_size)] if context_id is None else []
     return [
-        (float(own.sum()) + (guess if len(ids) else 0.0)) / math.log(2)
-        for own, ids in zip(nats, sequences, strict=True)
+        float((np.concatenate([guess[: len(ids)], own]) * is_learned).sum()) / math.log(2)
+        for own, (ids, is_learned) in zip(nats, documents, strict=True)
     ]
+
+
+def _encoded(
+    texts: Sequence[str], tokenizer: Tokenizer, controls: Mapping[str, int]
+) -> list[tuple[NDArray[np.int32], NDArray[np.uint8]]]:
+    """The ids of each text, and what is learned of them."""
+    found: dict[int, tuple[NDArray[np.int32], NDArray[np.uint8]]] = {}
+    is_talk = np.array([has_marks(text) for text in texts], np.bool_)
+    for rows, specials in ((np.flatnonzero(~is_talk), None), (np.flatnonzero(is_talk), tokenizer.specials)):
+        if not len(rows):
+            continue
+        column = pa.array([texts[row] for row in rows.tolist()], pa.large_string())
+        (ids, lengths), masked = encode_documents(
+            column, None, lambda some: tokenizer.encode(some.to_pylist()), Encoding(controls, specials)
+        )
+        loss = np.ones(len(ids), np.uint8) if masked is None else masked.loss
+        ends = starts(lengths)[1:-1]
+        parts = zip(np.split(ids, ends), np.split(loss, ends), strict=True)
+        found |= dict(zip(rows.tolist(), parts, strict=True))
+    return [found[row] for row in range(len(texts))]
 
 
 def bits_per_byte(
-    model: Decoder, texts: Texts, tokenizer: Tokenizer, context_id: int | None, device: str
+    model: Decoder,
+    texts: Texts,
+    tokenizer: Tokenizer,
+    controls: Mapping[str, int],
+    context_id: int | None,
+    device: str,
 ) -> float:
-    return math.fsum(document_bits(model, texts.texts, tokenizer, context_id, device)) / texts.bytes
+    return math.fsum(document_bits(model, texts.texts, tokenizer, controls, context_id, device)) / texts.bytes

@@ -73,7 +73,7 @@ def _cost_lines(result: Ablation) -> Iterator[str]:
         "left out.\n"
     )
     yield "## What it cost\n"
-    headings = ("build", "rows", "weights of a model", "epochs", "tokens", "FLOPs", "seconds")
+    headings = ("build", "rows", "weights of a model", "epochs", "tokens", "learned", "FLOPs", "seconds")
     yield from _table(headings, [_cost_row(trial) for trial in result.trials])
     yield "\nSeconds are of CPU time, or of a GPU while it was held.\n"
     yield "## What has to be known\n"
@@ -95,6 +95,7 @@ def _cost_row(trial: Trial) -> tuple[str, ...]:
         f"{trial.weights:,}",
         f"{trial.epochs:.2f}",
         f"{trial.tokens:,}",
+        f"{trial.learned:,}",
         f"{trial.flops:.2e}",
         f"{trial.seconds:.0f}",
     )
@@ -122,7 +123,7 @@ def _mixture_lines(result: Ablation) -> Iterator[str]:
         for name, one in mixture["weights"].items()
     ]
     yield from _table(("domain", "present", "proposed", "interval"), rows)
-    yield ""
+    yield "\nIntervals of weights, and of the gain, hold 90% of bootstraps, whatever the confidence above.\n"
 
 
 def _table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str]:

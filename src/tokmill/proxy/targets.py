@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tokmill.artifacts.directory import Artifact, open_artifact
 from tokmill.artifacts.runs import open_run
@@ -32,9 +32,17 @@ class Target(NamedTuple):
     @property
     def context_id(self) -> int | None:
         """What stands before a document: BOS, or the EOS of the one before."""
-        facts = self.train.manifest.facts.get("tokenizer", {}) if self.train.manifest is not None else {}
-        begin = facts.get("bos_id")
+        begin = self._facts.get("bos_id")
         return begin if isinstance(begin, int) else self.train.facts.eos_id
+
+    @property
+    def controls(self) -> dict[str, int]:
+        """Literals that are control tokens in every text."""
+        return self._facts.get("controls") or {}
+
+    @property
+    def _facts(self) -> dict[str, Any]:
+        return self.train.manifest.facts.get("tokenizer", {}) if self.train.manifest is not None else {}
 
 
 def open_targets(paths: Sequence[str | Path], build: str | None = None) -> list[Target]:

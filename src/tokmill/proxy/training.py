@@ -35,7 +35,8 @@ from tokmill.proxy.widths import seed_of
 class Trained(NamedTuple):
     model: Decoder
     losses: list[float]  # nats per target, of every step
-    tokens: int  # targets that were learned
+    tokens: int  # that went in, without padding
+    learned: int  # of those, as targets
     epochs: float
     seconds: float  # of a CPU's time, or of a GPU's; what was resumed counts as it was
 
@@ -69,7 +70,7 @@ class Trainer:
         )
         self.model, self.optimizer = self.learner.model, self.learner.optimizer
         self.losses: list[float] = []
-        self.tokens, self.seconds = 0, 0.0
+        self.tokens, self.learned, self.seconds = 0, 0, 0.0
         self._unsettled = 0  # steps whose losses are not read yet: reading one waits for the device
 
     def run(
@@ -103,7 +104,8 @@ class Trainer:
                 next="set a smaller `--rate`",
             )
         rows = self.schedule.rows * self.schedule.steps
-        return Trained(self.model, self.losses, self.tokens, rows / len(self.dataset), self.seconds)
+        epochs = rows / len(self.dataset)
+        return Trained(self.model, self.losses, self.tokens, self.learned, epochs, self.seconds)
 
     def _rest(self) -> Iterator[dict[str, Any]]:
         left = self.schedule.steps - len(self.losses)
@@ -118,7 +120,8 @@ class Trainer:
         """Its loss, still on the device."""
         done = len(self.losses) + self._unsettled
         tokens, targets, allowed, count = self._pieces(batch)
-        self.tokens += count
+        self.tokens += int(batch["lengths"].sum())
+        self.learned += count
         self._unsettled += 1
         return self.learner.learn(done, tokens, targets, allowed, count)
 
@@ -162,6 +165,7 @@ class Trainer:
             "schedule": _told(self.schedule),
             "steps": len(self.losses),
             "tokens": self.tokens,
+            "learned": self.learned,
             "seconds": self.seconds,
         }
         write_arrays(path, arrays, notes)
@@ -186,7 +190,7 @@ class Trainer:
                     "exp_avg_sq": moments[1].to(self.device),
                 }
         self.losses = arrays["losses"].tolist()
-        self.tokens, self.seconds = notes["tokens"], notes["seconds"]
+        self.tokens, self.learned, self.seconds = notes["tokens"], notes["learned"], notes["seconds"]
 
 
 def _told(schedule: Schedule) -> Any:

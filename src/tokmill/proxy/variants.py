@@ -78,6 +78,7 @@ def run_grid(
     recipe = load_recipe(path)
     domains = list(dict.fromkeys(source.domain for source in recipe.sources))
     _refuse_one(_own_weights(recipe) or dict.fromkeys(domains, 1.0), path)
+    _refuse_stage(recipe, choose_build(_build_names(recipe), build, str(path)), path)
     refuse_variants(path, build, {"with other weights": {"mixture.weights": dict.fromkeys(domains, "1")}})
     run(path, runs / WHOLE, workers=workers, progress=progress)
     present = present_weights(recipe, runs / WHOLE)
@@ -97,6 +98,17 @@ def _refuse_one(weights: Mapping[str, float], path: Path) -> None:
         raise InputError(
             "has one domain, whose weight is 1", where=str(path), next="give a recipe with several domains"
         )
+
+
+def _refuse_stage(recipe: Recipe, chosen: str, path: Path) -> None:
+    """Whose own weights stand before those that are drawn."""
+    for stage in recipe.mixture.stages if recipe.mixture is not None else []:
+        if stage.weights and chosen in {f"{build.name}-{stage.name}" for build in recipe.builds}:
+            raise InputError(
+                f"the stage {stage.name} has weights of its own, which other `mixture.weights` do not change",
+                where=f"{path}: {chosen}",
+                next="set them as `mixture.weights`, not in the stage; or compare the build of another stage",
+            )
 
 
 def refuse_variants(path: Path, build: str | None, changes: Mapping[str, Mapping[str, Any]]) -> None:

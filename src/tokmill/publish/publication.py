@@ -155,7 +155,8 @@ def fetch(
     build: str | None = None,
     on_bytes: Callable[[int, int], None] | None = None,
 ) -> Fetched:
-    """`on_bytes(done, total)` is called as it goes."""
+    """Download the run that is published at `url`, or one `build` of it, every file checked against its
+    manifest. `on_bytes(done, total)` is called as it goes."""
     publication = open_publication(url)
     target = Path(directory)
     label = f"{publication.manifest.digest} {build or ''}\n"

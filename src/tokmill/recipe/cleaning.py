@@ -43,6 +43,12 @@ def _bound(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def are_crossed(low: Any, high: Any) -> bool:
+    """Bounds as they are written; what is no number is a mistake of its own."""
+    low, high = _bound(low), _bound(high)
+    return isinstance(low, (int, float)) and isinstance(high, (int, float)) and low > high
+
+
 Bound = Annotated[int | float, BeforeValidator(_bound), Field(allow_inf_nan=False)]
 
 
@@ -68,7 +74,7 @@ class Filter(Section):
         if len(kinds) != 1:
             yield (), "needs one of `pack` and `measure`"
             return
-        low, high = _bound(given.get("min")), _bound(given.get("max"))
+        low, high = given.get("min"), given.get("max")
         if kinds == ["pack"]:
             for key in ("min", "max", "reason"):
                 if given.get(key) is not None:
@@ -77,7 +83,7 @@ class Filter(Section):
             yield ("set",), "is for packs; this rule has its own `min` and `max`"
         elif low is None and high is None:
             yield (), "needs `min` or `max`"
-        elif isinstance(low, (int, float)) and isinstance(high, (int, float)) and low > high:
+        elif are_crossed(low, high):
             yield ("min",), f"min {low} is above max {high}: nothing would be kept"
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import Field
 
 from tokmill.formats import is_format, known_format
-from tokmill.recipe.cleaning import Bound
+from tokmill.recipe.cleaning import Bound, are_crossed
 from tokmill.recipe.names import parse_amount
 from tokmill.recipe.section import Amount, Name, Path_, Section, Weight, part_of
 
@@ -37,7 +37,7 @@ class Where(Section):
         low, high = given.get("min"), given.get("max")
         if low is None and high is None:
             yield (), "needs `min` or `max`"
-        if isinstance(low, int | float) and isinstance(high, int | float) and low > high:
+        if are_crossed(low, high):
             yield ("min",), "is above `max`"
 
 

@@ -17,6 +17,7 @@ import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
+from types import UnionType
 from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar, Union, cast, get_args, get_origin
 
 import yaml
@@ -24,7 +25,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, to_jsonable_python
 
 from tokmill.errors import RecipeError, TokmillError, plural
-from tokmill.recipe import Build, Path_, Recipe, Section, Source
+from tokmill.recipe import Path_, Recipe, Section
 from tokmill.recipe.setting import dotted, parse_key, set_key
 from tokmill.recipe.whole import key_paths
 from tokmill.storage.location import read_whole
@@ -36,6 +37,7 @@ _MAX_RECIPE_BYTES = 4 << 20
 _MAX_NODES = 50_000  # 4,500 sources of five keys, for which PyYAML needs 2.5 s
 _MAX_DEPTH = 32
 _MAX_MISTAKES = 100  # reported at once: nobody reads more
+_NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _MAX_REPAIRS = 8  # a key, its section, the item of a list, and what referred to it
 
 
@@ -153,21 +155,32 @@ def parse_recipe(data: bytes, where: str) -> Recipe:
 
 def parse_recorded(asked: Mapping[str, Any]) -> Recipe | None:
     """The recipe that a run wrote down; None: a version did that took other recipes."""
-    plain = dict(asked)
-    for key, section in (("sources", Source), ("builds", Build)):
-        plain[key] = [_as_given(section, item) for item in plain.get(key, [])]
     try:
-        return parse_recipe(json.dumps(plain, ensure_ascii=False).encode(), "recipe")  # JSON is YAML
-    except RecipeError:
+        return Recipe.model_validate(_as_given(Recipe, asked))
+    except ValidationError:
         return None
 
 
-def _as_given(section: type[Section], written: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the defaults that were written down with it:
+def _as_given(kind: Any, written: Any) -> Any:
+    """Without the defaults that were written down with it, at any depth:
     a build of npy has a dtype, but may not be given one."""
-    optional = {key: field for key, field in section.model_fields.items() if not field.is_required()}
-    defaults = {key: to_jsonable_python(field.default) for key, field in optional.items()}
-    return {key: value for key, value in written.items() if key not in defaults or value != defaults[key]}
+    origin, inner = get_origin(kind), get_args(kind)
+    if isinstance(kind, type) and issubclass(kind, Section) and isinstance(written, Mapping):
+        fields = kind.model_fields
+        return {
+            key: _as_given(fields[key].annotation, value) if key in fields else value
+            for key, value in written.items()
+            if key not in fields
+            or fields[key].is_required()
+            or value != to_jsonable_python(fields[key].default)
+        }
+    if origin is list and isinstance(written, list):
+        return [_as_given(inner[0], item) for item in written]
+    if origin is dict and isinstance(written, Mapping):
+        return {key: _as_given(inner[1], value) for key, value in written.items()}
+    if origin in (Union, UnionType, Annotated):
+        return functools.reduce(lambda value, choice: _as_given(choice, value), inner, written)
+    return written
 
 
 def read_recipe(given: str | Path | Mapping[str, Any] | Recipe, set: Settings = ()) -> Written:
@@ -187,12 +200,12 @@ def read_recipe(given: str | Path | Mapping[str, Any] | Recipe, set: Settings = 
                 data[source.get("name")] = source.pop("data")
                 source["files"] = "of Python"  # until the rest is known to be right
     try:
-        text = json.dumps(content, ensure_ascii=False, default=_plain)
+        text = _as_yaml(content)
     except TypeError as error:
         raise RecipeError(
             str(error), where="the recipe", next="give sections, text, numbers and lists"
         ) from None
-    written = _parse(text.encode(), "the recipe", Recipe, set)  # JSON is YAML: mistakes are told alike
+    written = _parse(text.encode(), "the recipe", Recipe, set)  # mistakes are told alike
     if written.content is None:
         return written
     sources = [
@@ -218,6 +231,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (Path, Decimal)):
         return str(value)
     raise TypeError(f"{type(value).__name__} is nothing that a recipe can hold")
+
+
+def _as_yaml(content: Any) -> str:
+    """JSON is YAML, but for characters that a line ends with there, or that it refuses."""
+    text = json.dumps(content, ensure_ascii=False, default=_plain)
+    return _NOT_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def load_section(path: Path, section: type[S], *, next: str) -> S:
@@ -295,7 +314,7 @@ def _settle(content: dict[str, Any], set: Settings, mistakes: list[Mistake]) -> 
     """Keys of `set` into `content`; what cannot be is a mistake."""
     settings: dict[Path_, str] = {}
     if isinstance(set, Mapping):
-        pairs = [(key, json.dumps(value, ensure_ascii=False, default=_plain)) for key, value in set.items()]
+        pairs = [(key, _as_yaml(value)) for key, value in set.items()]
     else:
         pairs = [(key, value if sign else "") for key, sign, value in (one.partition("=") for one in set)]
     for key, value in pairs:

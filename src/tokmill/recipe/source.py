@@ -208,7 +208,9 @@ class Limit(Section):
 
 
 class Sample(Section):
-    """Which documents are taken. Only `head` and `shuffle_buffer` leave the rest of the source unread."""
+    """Which documents are taken. Only `head` and `shuffle_buffer` leave the rest of the source unread.
+    `reservoir` and `weighted` take all documents of one id and text or none of them, and `hash` all of one
+    id: a sample does not tell how many copies the source has."""
 
     method: Literal["reservoir", "weighted", "hash", "head", "shuffle_buffer"]
     k: int | None = Field(None, ge=1, description="documents; for all methods but hash")

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from tokmill.recipe.cleaning import Bound
+from tokmill.recipe.cleaning import Bound, are_crossed
 from tokmill.recipe.section import Name, Path_, Patterns, Section, Share, part_of
 
 SIDES = ("negative", "positive")
@@ -35,6 +35,8 @@ class ExampleRule(Section):
             yield ("values",), "stands for itself, with a `field`; leave out the other keys"
         elif not given.get("values") and not has_bound:
             yield (), "needs `min`, `max` or `values`"
+        if are_crossed(given.get("min"), given.get("max")):
+            yield ("min",), "is above `max`"
 
 
 def _listed(given: Any) -> Any:

@@ -534,17 +534,17 @@ def _fim_mistakes(given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
 
 
 def _fallback_mistakes(sources: Any) -> Iterator[tuple[Path_, str]]:
-    items = [item for item in sources if isinstance(item, dict)] if isinstance(sources, list) else []
-    places = {item.get("name"): index for index, item in enumerate(items)}
+    items = [s for s in sources if isinstance(s, (dict, Source))] if isinstance(sources, list) else []
+    places = {part_of(item, "name"): index for index, item in enumerate(items)}
     for index, item in enumerate(items):
-        other = item.get("fallback")
+        other = part_of(item, "fallback")
         if other is None:
             continue
         if other not in places:
             yield ("sources", index, "fallback"), f"no source is called {other}"
         elif places[other] <= index:
             yield ("sources", index, "fallback"), f"{other} must come after the source that falls back on it"
-        if item.get("limit") is None:
+        if part_of(item, "limit") is None:
             yield ("sources", index, "fallback"), "needs a `limit` that can be missed"
 
 

@@ -165,7 +165,9 @@ REASONS: Final = {
     },
     ("mixture", "drop", "Documents that are not built"): {
         "no_weight": "its source or domain has the weight 0",
-        "over_budget": "the target was reached without it",
+        "over_budget": (
+            "the target was reached without it; without a target, it was left when the first domain ran out"
+        ),
         "left_out_by_score": "`mixture.repeat` gives it no turn, or `mixture.select` did not draw it",
         "left_out_by_stage": "too short, too long or scored otherwise than this one of `mixture.stages` asks",
         "had_before": "earlier stages, or the run that is continued, had it as often as `max_epochs` allows",
@@ -207,8 +209,8 @@ def pages() -> dict[str, str]:
             "### By the rules",
             "",
             "Step `clean`, verdict `drop`. A rule of your own has the reason it is given, which is none of "
-            "those that documents have before the rules, else one made from its measure: `too_few_words` "
-            "and `too_many_words` for counts, `digit_share_too_low` and "
+            "those that documents have before the rules or as copies, else one made from its measure: "
+            "`too_few_words` and `too_many_words` for counts, `digit_share_too_low` and "
             "`digit_share_too_high` for the rest. `value` is what was measured, `threshold` the bound. The "
             "rules of the [packs](packs.md):",
             table(

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tokmill.clean.measures import MEASURES
+from tokmill.clean.parsing import NAME as PARSE_ERROR_SHARE
 from tokmill.clean.rules import PACKS, load_pack
 from tokmill.reference import failures, ledger, python_names, recipe_keys
 from tokmill.reference.variables import VARIABLES
@@ -41,7 +42,8 @@ def near_words(word: str, others: list[str]) -> list[str]:
 def _names() -> Iterator[str]:
     yield from (kind.__name__ for kind in failures.error_classes())
     yield from (reason for reasons in ledger.REASONS.values() for reason in reasons)
-    yield from (*ledger.pack_reasons(), *MEASURES, *PACKS, *VARIABLES, *python_names.public_names())
+    yield from (*ledger.pack_reasons(), *MEASURES, PARSE_ERROR_SHARE, *PACKS, *VARIABLES)
+    yield from python_names.public_names()
 
 
 def _keys(word: str) -> Iterator[Entry]:
@@ -51,19 +53,29 @@ def _keys(word: str) -> Iterator[Entry]:
         yield Entry("recipe key", key.path, "\n".join(filter(None, [key.takes, key.what, *rows])))
 
 
+def _is_of(word: str, family: str) -> bool:
+    """`robots_noai` is of `robots_<word>`."""
+    start, mark, _ = family.partition("<")
+    return bool(mark) and word.startswith(start) and word != start
+
+
 def _others(word: str) -> Iterator[Entry]:
     for kind in failures.error_classes():
         if kind.__name__.lower() == word.lower():
             parent = kind.__bases__[0].__name__
             yield Entry("error", kind.__name__, f"{failures.meaning(kind)} (a {parent}; exit status 1)")
     for (stage, verdict, about), reasons in ledger.REASONS.items():
-        if word in reasons:
-            yield Entry("reason", word, f"{reasons[word]}\n{about}; step {stage}, verdict {verdict}")
+        for reason, told in reasons.items():
+            if word == reason or (word not in reasons and _is_of(word, reason)):
+                yield Entry("reason", word, f"{told}\n{about}; step {stage}, verdict {verdict}")
     rules = ledger.pack_reasons().get(word)
     if rules:
         yield Entry("reason", word, f"a document broke one of these rules: {', '.join(rules)}")
     if word in MEASURES:
         yield Entry("measure", word, MEASURES[word].description)
+    if word == PARSE_ERROR_SHARE:
+        what = "share of bytes: what the language's grammar cannot read"
+        yield Entry("measure", word, f'{what}; of `filters` alone, and needs `pip install "tokmill[code]"`')
     if word in PACKS:
         pack = load_pack(word)
         listed = ", ".join(rule.name for rule in pack.rules)

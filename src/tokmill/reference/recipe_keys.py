@@ -92,7 +92,10 @@ MORE = {
     "Limit.docs": "documents",
     "Limit.chars": "code points",
     "Mixture.documents": "all splits together",
-    "Mixture.exhausted": "when a source runs out: stop there, go on with the others' shares, or repeat it",
+    "Mixture.exhausted": (
+        "when a source runs out. stop: an error, or, without a target, the end of the build; renormalize: "
+        "go on with the others; repeat: give it again"
+    ),
     "MixtureFile.seed": "of what is drawn",
     "MixtureFile.datasets": "one level of weights",
     "MixtureFile.domains": "or two: domains, and sources within each",
@@ -127,8 +130,8 @@ MORE = {
     "Source.directory": "or a directory, one document per file",
     "Source.webdataset": "the files are tar archives of WebDataset",
     "Split.method": (
-        "hash: by the id; counts: exact numbers; formula: by the size of the corpus; field: the source says "
-        "it"
+        "hash: by the id; counts: exact numbers; formula: by the size of each domain; field: the source "
+        "says it"
     ),
     "Split.counts": "for counts",
     "StackExchange.min_question_score": "questions below are dropped",

@@ -103,6 +103,8 @@ def _mixed(split: str, told: Json, config: Json, held: Mapping[str, Held] | None
     """One split; by domain as well where the recipe weighs them. Shares are of tokens in rows. Epochs are of
     documents, whole ones: a row that is too short for a document reads it all the same."""
     sources = {name: {**source, "read": source["tokens"]} for name, source in told.get("sources", {}).items()}
+    for source in sources.values():  # where a score repeats documents, each of them once
+        source["available"] = source.get("tokens_once", source["available"])
     if held is not None:
         for name, source in sources.items():
             own = held.get(name)

@@ -29,7 +29,9 @@ from tokmill.audit.clusters import largest_clusters
 from tokmill.audit.examples import SHOWN_PER_REASON, first_lines
 from tokmill.audit.opened import Found, ShardTables, load_of, read_ledgers
 from tokmill.audit.texts import Place, load_texts
+from tokmill.clean.rules import Rule
 from tokmill.stages.dedup.near import METHOD as NEAR
+from tokmill.stages.ranking import RankOptions
 from tokmill.storage.tables import load_table
 
 _NEAR_DUP = "near_dup"
@@ -166,11 +168,11 @@ def _note_ledgers(found: Found, shard: ShardTables, drops: dict[tuple[str, str, 
             drop.by_source[shard.source] = drop.by_source.get(shard.source, 0) + chosen.num_rows
             for match in chosen.column("match_shard").drop_null().value_counts().to_pylist():
                 drop.kept_in[shard.source, match["values"].rpartition("/")[0]] += match["counts"]
-            drop.out = _nearest([*drop.out, *_marks_of(found, shard, chosen, reason)])
+            drop.out = _nearest([*drop.out, *_marks_of(found, shard, chosen, stage, reason)])
 
 
-def _marks_of(found: Found, shard: ShardTables, ledger: Any, reason: str) -> Iterator[Mark]:
-    if reason == _NEAR_DUP:
+def _marks_of(found: Found, shard: ShardTables, ledger: Any, stage: str, reason: str) -> Iterator[Mark]:
+    if (stage, reason) == ("dedup", _NEAR_DUP):
         values = ledger.column("similarity").to_numpy()
         bound = _near_threshold(found)
         bounds = np.full(len(values), bound)
@@ -203,9 +205,9 @@ def _nearest(marks: list[Mark]) -> list[Mark]:
 
 
 def _add_bounds(found: Found, drops: dict[tuple[str, str, str], Drop]) -> None:
-    for source, cleaned in found.of_kind("clean").items():
-        for rule in rules_of(cleaned):
-            drop = drops.get(("clean", "drop", rule.reason))
+    for source in found.of_kind("clean"):
+        for stage, rule in _rules_on(found, source):
+            drop = drops.get((stage, "drop", rule.reason))
             if drop is not None:
                 bound = {"source": source, "rule": rule.name, "measure": rule.column}
                 drop.bounds.append({**bound, "bound": rule.bound, "threshold": rule.threshold})
@@ -223,22 +225,47 @@ def _add_bounds(found: Found, drops: dict[tuple[str, str, str], Drop]) -> None:
         )
 
 
+def _rules_on(found: Found, source: str) -> list[tuple[str, Rule]]:
+    """Those of cleaning, and those on percentiles after it."""
+    cleaned, ranked = found.artifacts.get(f"clean/{source}"), found.artifacts.get("scores")
+    rules = [("clean", rule) for rule in rules_of(cleaned)] if cleaned is not None else []
+    after = ranked.manifest.options(RankOptions).rules.get(source, ()) if ranked is not None else ()
+    return [*rules, *(("scores", rule) for rule in after)]
+
+
 def _note_kept(found: Found, shard: ShardTables, drops: dict[tuple[str, str, str], Drop]) -> None:
-    """Of the documents that cleaning kept, those with the least room under each bound that took somebody."""
-    cleaned = found.artifacts.get(f"clean/{shard.source}")
-    if cleaned is None:
-        return
-    rules = [rule for rule in rules_of(cleaned) if ("clean", "drop", rule.reason) in drops]
-    columns = list(dict.fromkeys(rule.column for rule in rules))
-    measures = load_of(cleaned, f"measures-{shard.key}.parquet", columns) if rules else None
-    if measures is None:
-        return
-    kept = np.asarray(load_table(cleaned.directory / f"marks-{shard.key}.parquet", ["kept"]).column("kept"))
+    """Of the documents that a step kept, those with the least room under each of its bounds that took
+    somebody."""
+    number = f"{shard.number:05d}"
+    for stage, step, measured, marked in (
+        ("clean", f"clean/{shard.source}", f"measures-{shard.key}.parquet", f"marks-{shard.key}.parquet"),
+        ("scores", "scores", f"percentiles-{number}.parquet", f"marks-{number}.parquet"),
+    ):
+        rules = [
+            rule
+            for own, rule in _rules_on(found, shard.source)
+            if own == stage and (stage, "drop", rule.reason) in drops
+        ]
+        columns = list(dict.fromkeys(rule.column for rule in rules))
+        measures = load_of(found.artifacts.get(step), measured, columns) if rules else None
+        if measures is not None:
+            marks = load_table(found.artifacts[step].directory / marked, ["kept"])
+            _note_nearest(shard, stage, rules, measures, np.asarray(marks.column("kept")), drops)
+
+
+def _note_nearest(
+    shard: ShardTables,
+    stage: str,
+    rules: list[Rule],
+    measures: Any,
+    kept: Any,
+    drops: dict[tuple[str, str, str], Drop],
+) -> None:
     rows = np.flatnonzero(kept)
     for rule in rules:
         values = np.asarray(measures.column(rule.column))[rows].astype(np.float64)
         distances = _distance(values, rule.threshold)
-        drop = drops["clean", "drop", rule.reason]
+        drop = drops[stage, "drop", rule.reason]
         nearest = np.argsort(distances, kind="stable")[:SHOWN_PER_REASON].tolist()
         drop.kept = _nearest(
             [

@@ -4,6 +4,8 @@ was estimated before.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 from tokmill.artifacts.directory import Artifact
@@ -20,7 +22,6 @@ _ENVIRONMENT = (
     "python",
     "packages",
     "git_sha",
-    "git_dirty",
 )
 
 
@@ -56,8 +57,7 @@ def describe_environment_of(found: Found) -> Json:
 
 
 def describe_pace(found: Found) -> list[Json]:
-    """Steps of a kind work side by side: the longest is the time of all, or nearly, for each counts its time
-    from when it was begun. Ingest and clean are one pass over the text."""
+    """Ingest and clean are one pass over the text."""
     rows = []
     others = [(kind,) for kind in KINDS if kind not in ("ingest", "clean")]
     for kinds in (("ingest", "clean"), *others):
@@ -65,9 +65,9 @@ def describe_pace(found: Found) -> list[Json]:
         groups = [group for group in groups if group]
         if not groups:
             continue
-        spans: list[list[Any]] = [[a.manifest.environment.get("seconds") for a in group] for group in groups]
-        known = [max(span) for span in spans if None not in span]
-        seconds = round(sum(known), 3) if len(known) == len(spans) else None
+        times = [_seconds_of(group) for group in groups]
+        known = [time for time in times if time is not None]
+        seconds = round(sum(known), 3) if len(known) == len(times) else None
         size = _bytes_through(found, kinds[0])
         rows.append(
             {
@@ -81,6 +81,24 @@ def describe_pace(found: Found) -> list[Json]:
             }
         )
     return rows
+
+
+def _seconds_of(group: Iterable[Artifact]) -> float | None:
+    """Of steps that were at work side by side the longest is the time of all, or nearly, for each counts its
+    time from when it was begun. What was made before or after them, as in another run, took its own."""
+    spans = []
+    for artifact in group:
+        environment = artifact.manifest.environment
+        if environment.get("seconds") is None or "created_at" not in environment:
+            return None
+        ended = datetime.fromisoformat(environment["created_at"]).timestamp()  # in whole seconds
+        spans.append((ended - environment["seconds"], ended + 1, environment["seconds"]))
+    total = longest = latest = 0.0
+    for begun, ended, seconds in sorted(spans):
+        if begun > latest:
+            total, longest = total + longest, 0.0
+        longest, latest = max(longest, seconds), max(latest, ended)
+    return total + longest
 
 
 def describe_estimate(found: Found) -> list[Json]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from tokmill.artifacts.upstream import UNKNOWN
 from tokmill.audit.proofs import Problem
 from tokmill.errors import plural
-from tokmill.reviews.evidence import RECIPE_ALONE, Evidence, check
+from tokmill.reviews.evidence import RECIPE_ALONE, Evidence, check, named
 from tokmill.reviews.finding import (
     Finding,
     Found,
@@ -26,6 +26,7 @@ from tokmill.reviews.finding import (
     share,
     spelled,
 )
+from tokmill.reviews.subject import Turns
 
 MIN_DOMINANT = 0.95  # of the tokens of a domain, in one language
 MAX_DRIFT = 0.03  # between the first and the last half of the build
@@ -107,32 +108,48 @@ def drift(evidence: Evidence) -> Found:
     if evidence.subject.found is None:
         yield from _drift_of_rows(evidence)
         return
-    first, last = evidence.turns.halves()
     order = "mixture/order-train.parquet" if evidence.has("mixture") else "in the order of the corpus"
-    order = "stage/*/order-train.parquet" if evidence.has_stages else order
-    read_from = f"tokens/train/*/lengths-*.parquet, {order}"
+    halves_of = named([evidence.main]) if evidence.main is not None else "the training data"
+    stages = evidence.stages or [""]
+    for stage, turns in zip(stages, evidence.turns_of_stages, strict=False):  # all that are built by now
+        if stage:  # each has weights of its own: from one to the next is no drift
+            order, halves_of = f"stage/{stage}/order-train.parquet", f"the stage {stage}"
+        if len(turns.lengths) > 1:
+            yield from _drift_of(turns, halves_of, f"tokens/train/*/lengths-*.parquet, {order}")
+
+
+def _drift_of(turns: Turns, halves_of: str, read_from: str) -> Iterator[Finding]:
+    first, last = turns.halves()
     for source in dict.fromkeys(shard.source for shard in first.shards):
         (before, variance), (after, variance_after) = first.share(source), last.share(source)
         error = 100 * math.sqrt(variance + variance_after)
         halves, change = (100 * before, 100 * after), 100 * (after - before)
-        yield from _drifted(f"source {source}", "% of the tokens", halves, change, "points", error, read_from)
+        about, what = f"source {source}", "% of the tokens"
+        yield from _drifted(about, what, halves_of, halves, change, "points", error, read_from)
     for what, of in (("tokens a document", "mean_length"), ("bytes of text a token", "bytes_per_token")):
         (before, variance), (after, variance_after) = getattr(first, of)(), getattr(last, of)()
         middle = (before + after) / 2
         error = 100 * math.sqrt(variance + variance_after) / middle
-        change = 100 * (after - before) / middle
-        yield from _drifted("training data", what, (before, after), change, "%", error, read_from)
+        halves, change = (before, after), 100 * (after - before) / middle
+        yield from _drifted("training data", what, halves_of, halves, change, "%", error, read_from)
 
 
 def _drifted(
-    about: str, what: str, halves: tuple[float, float], change: float, unit: str, error: float, read_from: str
+    about: str,
+    what: str,
+    halves_of: str,
+    halves: tuple[float, float],
+    change: float,
+    unit: str,
+    error: float,
+    read_from: str,
 ) -> Iterator[Finding]:
     if abs(change) > 100 * MAX_DRIFT and abs(change) > SIGMAS * error:
         before, after = halves
         yield Finding(
             "medium",
             about,
-            f"{spelled(before)} {what} in the first half of the build, {spelled(after)} in the last",
+            f"{spelled(before)} {what} in the first half of {halves_of}, {spelled(after)} in the last",
             (
                 Measure("first half", before, what, read_from),
                 Measure("last half", after, what, read_from),
@@ -171,14 +188,16 @@ def giant_document(evidence: Evidence) -> Found:
     if evidence.has("tokens"):
         tokens, doc_id, source, total = evidence.turns.longest()
         read_from = "tokens/train/*/lengths-*.parquet"
+        within = f" in {named([evidence.main])}" if evidence.main is not None else ""
     else:
         rows = evidence.rows(evidence.builds()[0]).splits[0]
         (tokens, doc_id, source), total, read_from = rows.longest, rows.tokens, "index.jsonl.zst"
+        within = ""
     if tokens > MAX_DOCUMENT * total:
         yield Finding(
             "medium",
             f"document {source}/{doc_id}",
-            f"{tokens:,} of {total:,} training tokens ({share(tokens, total)}) are one document",
+            f"{tokens:,} of {total:,} training tokens ({share(tokens, total)}){within} are one document",
             part("its tokens", tokens, "tokens", "of the training tokens", total, read_from),
             Measure("one document", 100 * MAX_DOCUMENT, "% of the tokens of a build", "training split"),
         )

@@ -8,14 +8,17 @@ What cannot be measured is `NotMeasured`, with the reason; asked for again it is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar, cast
 
 import pyarrow as pa
 
 from tokmill.artifacts.directory import Artifact
+from tokmill.artifacts.history import HISTORY_FILE, History
 from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.upstream import mixture_of, mixtures_of
 from tokmill.audit.places import BuiltSplit, RunPlaces, load_built
 from tokmill.audit.proofs import Verification
 from tokmill.audit.verify import verify
@@ -28,15 +31,19 @@ from tokmill.reviews.rows import Boundaries, BuildRows, classes, find_boundaries
 from tokmill.reviews.subject import (
     TRAIN,
     Build,
+    InRows,
     Lengths,
     Subject,
+    Trained,
     Turns,
+    join_turns,
     load_turns,
     tally_lengths,
     tokens_in_rows,
 )
 from tokmill.reviews.texts import SCANNED_BYTES, Scan, scan_texts
 from tokmill.stages.build.contents import Contents, load_contents
+from tokmill.storage.tables import load_table
 
 T = TypeVar("T")
 
@@ -86,7 +93,19 @@ class Evidence:
     @property
     def has_stages(self) -> bool:
         """Each has weights and a target of its own: there is no mixture of the whole."""
-        return any(name.startswith("stage/") for name in self.subject.artifacts)
+        is_staged = any(name.startswith("stage/") for name in self.subject.artifacts)
+        return is_staged and not self.has("mixture")
+
+    @property
+    def stages(self) -> list[str]:
+        """One after the other."""
+        mixtures = mixtures_of(self.subject.artifacts) if self.has_stages else []
+        return [one.manifest.config["stage"]["name"] for one in mixtures]
+
+    @property
+    def is_rest(self) -> bool:
+        """Of a run that was trained on before."""
+        return self.has("mixture") and "continues" in self.artifact("mixture").manifest.config
 
     def has(self, step: str) -> bool:
         return step in self.subject.artifacts
@@ -102,6 +121,52 @@ class Evidence:
         if not self.subject.builds:
             self.artifact("build")
         return self.subject.builds
+
+    def trained(self) -> list[Trained]:
+        """What a model may be trained on, each by itself. Of the build of one stage, with those of the
+        others."""
+        found: dict[str, Trained] = {}
+        for build in self.builds():
+            stage = self._stage_of(build)
+            if stage is None:
+                found[build.name] = Trained(build.name, [build])
+                continue
+            name = build.name.removesuffix(stage)
+            whole = self.subject.of_kind("build")
+            steps = [f"{name}{own}" for own in self.stages if f"{name}{own}" in whole]
+            builds = [Build(step, whole[step]) for step in steps]
+            found[name] = Trained(f"{name.removesuffix('-')} (all stages)", builds)
+        return list(found.values())
+
+    def _stage_of(self, build: Build) -> str | None:
+        mixture = mixture_of(self.subject.artifacts, build.artifact)
+        stage: Json | None = mixture.manifest.config.get("stage") if mixture is not None else None
+        return stage["name"] if stage is not None else None
+
+    @property
+    def main(self) -> Trained | None:
+        """What is told of where one tells for all: the first of all sources, or that with most tokens."""
+        trained = self.trained() if self.subject.builds else []
+        return next(
+            (one for one in trained if one.is_whole),
+            max(trained, key=lambda one: sum(one.train_tokens().values()), default=None),
+        )
+
+    def train_tokens(self, trained: Trained) -> dict[str, int]:
+        """Of each source; in the rest of a run with those that were trained on before."""
+        return dict(Counter(trained.train_tokens()) + Counter(self._before))
+
+    def named_whole(self, trained: list[Trained]) -> str:
+        return f"{named(trained)}, with what was trained on before" if self.is_rest else named(trained)
+
+    @property
+    def _before(self) -> dict[str, int]:
+        return self._once("before", self._load_before) if self.is_rest else {}
+
+    def _load_before(self) -> dict[str, int]:
+        assert self.subject.found is not None, "it has a mixture"
+        history = History(load_table(self.subject.found.directory / HISTORY_FILE))
+        return {source: history.tokens(source) for source in history.sources}
 
     # --- what is measured ---
 
@@ -124,11 +189,17 @@ class Evidence:
 
     @property
     def turns(self) -> Turns:
+        """Of all stages, one after the other."""
+        return self._once("turns", lambda: join_turns(self.turns_of_stages))
+
+    @property
+    def turns_of_stages(self) -> list[Turns]:
+        """Of a mixture without stages it is one."""
         self.artifact("tokens")
-        build = next((build for build in self.subject.builds if TRAIN in build.splits), None)
-        built = self.built(build, TRAIN) if build is not None else None
-        found = self._once("turns", lambda: load_turns(self.subject.artifacts, built))
-        if len(found.lengths) < 2:
+        builds = [build for build in self.main.builds if TRAIN in build.splits] if self.main else []
+        built = [self.built(build, TRAIN) for build in builds]
+        found = self._once("turns of stages", lambda: load_turns(self.subject.artifacts, built))
+        if sum(len(turns.lengths) for turns in found) < 2:
             raise NotMeasured("there are fewer than two training documents")
         return found
 
@@ -162,10 +233,12 @@ class Evidence:
         """Of a build that lies in its run."""
         return self._once(f"built {build.name} {split}", lambda: self._load_built(build, split))
 
-    def tokens_in_rows(self, build: Build) -> dict[str, int]:
+    def tokens_in_rows(self, name: str, builds: list[Build]) -> dict[str, InRows]:
         """By source, of training documents that stand in a row. The turns behind it, 16 bytes each, are not
         kept."""
-        return self._once(f"in rows {build.name}", lambda: tokens_in_rows(self._load_built(build, TRAIN)))
+        return self._once(
+            f"in rows {name}", lambda: tokens_in_rows([self._load_built(build, TRAIN) for build in builds])
+        )
 
     def _load_built(self, build: Build, split: str) -> BuiltSplit:
         self.artifact("tokens")
@@ -174,9 +247,23 @@ class Evidence:
 
     @property
     def contents(self) -> Contents:
-        """Of all builds of the run."""
+        """Of the builds that are told of: in training rows of all stages, and what the first holds out."""
         self.artifact("tokens")
-        return self._once("contents", lambda: load_contents(self.subject.artifacts))
+        return self._once("contents", self._load_contents)
+
+    def _load_contents(self) -> Contents:
+        assert self.main is not None, "asked of a run with builds"
+        names = {build.name for build in self.main.builds}
+        others = [name for name in self.subject.of_kind("build") if name not in names]
+        artifacts = {
+            step: artifact
+            for step, artifact in self.subject.artifacts.items()
+            if step not in [f"build/{name}" for name in others]
+        }
+        contents, first = load_contents(artifacts), self.main.first.name
+        return contents._replace(
+            held=[one for one in contents.held if one.split == TRAIN or one.build == first]
+        )
 
     def rows(self, build: Build) -> BuildRows:
         return self._once(f"rows {build.name}", lambda: scan_rows(build))
@@ -232,9 +319,12 @@ def check(advice: str) -> Callable[[Callable[[Evidence], Found]], Check]:
     return lambda make: Check(make.__name__, make, advice)
 
 
-def together(builds: Iterable[Build], figures: Callable[[Build], T | None]) -> list[tuple[list[Build], T]]:
+B = TypeVar("B", Build, Trained)
+
+
+def together(builds: Iterable[B], figures: Callable[[B], T | None]) -> list[tuple[list[B], T]]:
     """Builds of one run with equal figures are told once."""
-    groups: list[tuple[list[Build], T]] = []
+    groups: list[tuple[list[B], T]] = []
     for build in builds:
         figure = figures(build)
         if figure is None:
@@ -248,7 +338,7 @@ def together(builds: Iterable[Build], figures: Callable[[Build], T | None]) -> l
     return groups
 
 
-def named(builds: list[Build]) -> str:
+def named(builds: Sequence[Build | Trained]) -> str:
     if builds[0].name == ".":
         return "this build"
     return f"build{'s' if len(builds) > 1 else ''} {', '.join(build.name for build in builds)}"
@@ -259,8 +349,9 @@ def place_of(build: Build) -> str:
     return "" if build.name == "." else f"build/{build.name}/"
 
 
-def manifest_of(build: Build) -> str:
-    return f"{place_of(build)}manifest.json"
+def manifest_of(build: Build | Trained) -> str:
+    builds = build.builds if isinstance(build, Trained) else [build]
+    return ", ".join(f"{place_of(one)}manifest.json" for one in builds)
 
 
 class Answering:

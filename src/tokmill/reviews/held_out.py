@@ -31,7 +31,7 @@ from tokmill.reviews.finding import (
 )
 from tokmill.reviews.overlap import Exact, NearOverlap
 from tokmill.reviews.separability import noise_sentences, probed_builds
-from tokmill.reviews.subject import TRAIN, Build
+from tokmill.reviews.subject import TRAIN, Trained
 from tokmill.reviews.texts import MIN_DOCUMENTS, PREFIX_MEDIUM, longest_prefix
 from tokmill.schema import NO_SPLIT
 from tokmill.stages.dedup.against import METHOD as AGAINST
@@ -164,10 +164,11 @@ def held_out(evidence: Evidence) -> Found:
 def _held_out_amounts(evidence: Evidence) -> Iterator[tuple[str, dict[str, int], str, str]]:
     """What of, how much in each split (training first), unit, where that is read:
     of builds, where there are some, for a mixture may leave another part than was split off."""
-    groups = together(evidence.subject.builds, lambda build: _built(evidence, build))
+    trained = evidence.trained() if evidence.subject.builds else []
+    groups = together(trained, lambda build: _built(evidence, build))
     for builds, amounts in groups:
         read_from = "*/index.jsonl.zst" if evidence.subject.found is None else manifest_of(builds[0])
-        yield named(builds), amounts, "tokens", read_from
+        yield evidence.named_whole(builds), amounts, "tokens", read_from
     if groups:
         return
     if evidence.has("tokens"):
@@ -183,11 +184,14 @@ def _held_out_amounts(evidence: Evidence) -> Iterator[tuple[str, dict[str, int],
         yield "splits", _planned(evidence.recipe.split), "documents of 10,000", read_from
 
 
-def _built(evidence: Evidence, build: Build) -> dict[str, int] | None:
+def _built(evidence: Evidence, trained: Trained) -> dict[str, int] | None:
     """Tokens in the rows of each split; None where a build has nothing."""
+    build = trained.first
     if evidence.subject.found is None:
         return {rows.split: rows.tokens for rows in evidence.rows(build).splits}
     written = {one.key: one.counts["tokens"]["written"] for one in build.artifact.manifest.receipts()}
+    if TRAIN in written:
+        written[TRAIN] = sum(evidence.train_tokens(trained).values())
     return {split: written[split] for split in build.splits if split in written} or None
 
 

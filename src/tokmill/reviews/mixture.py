@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -49,9 +50,25 @@ def domain_weights(evidence: Evidence) -> dict[str, Fraction] | None:
     recipe = evidence.subject.recipe
     if recipe is None or recipe.mixture is None or not recipe.mixture.weights:
         return None
-    weights = {name: Fraction(weight) for name, weight in recipe.mixture.weights.items()}
+    return _of_whole(recipe.mixture.weights) or None
+
+
+def source_weights(evidence: Evidence) -> dict[str, dict[str, Fraction]]:
+    """Of the sources of domains that give them weights of their own."""
+    recipe = evidence.subject.recipe
+    asked: Mapping[str, Mapping[str, str | Decimal]] = {}
+    if evidence.has("mixture"):
+        asked = evidence.artifact("mixture").manifest.options(MixtureOptions).sources
+    elif recipe is not None and recipe.mixture is not None:
+        asked = recipe.mixture.sources
+    return {domain: _of_whole(weights) for domain, weights in asked.items()}
+
+
+def _of_whole(asked: Mapping[str, str | Decimal]) -> dict[str, Fraction]:
+    """Nothing where nothing has a weight."""
+    weights = {name: Fraction(weight) for name, weight in asked.items()}
     total = sum(weights.values())
-    return {name: weight / total for name, weight in weights.items()} if total else None
+    return {name: weight / total for name, weight in weights.items()} if total else {}
 
 
 @check(
@@ -167,11 +184,11 @@ def _starved(about: str, limit: Limit, read_from: str, used: str) -> Finding:
         str(limit),
         (
             Measure(used, limit.used, "tokens", read_from),
-            Measure("at hand", limit.at_hand, "tokens", read_from),
-            Measure("of the tokens at hand", percent(limit.used, limit.at_hand), "%", read_from),
+            Measure(limit.what.removeprefix("tokens "), limit.at_hand, "tokens", read_from),
+            Measure(f"of the {limit.what}", percent(limit.used, limit.at_hand), "%", read_from),
             Measure(f"{limit.name} has", limit.has, "tokens", read_from),
         ),
-        Measure(f"{used}, of the training tokens at hand", float(100 * MIN_USED), "%", "without a target"),
+        Measure(f"{used}, of the training {limit.what}", float(100 * MIN_USED), "%", "without a target"),
         "less than",
     )
 
@@ -196,9 +213,7 @@ def source_repeats(evidence: Evidence) -> Found:
     """Is a source built more than once?"""
     facts = mixed_facts(evidence)
     repeated = {
-        source: told
-        for source, told in facts.get("sources", {}).items()
-        if float(told["epochs"]) > EPOCHS_MEDIUM
+        source: told for source, told in facts.get("sources", {}).items() if epochs_of(told) > EPOCHS_MEDIUM
     }
     builds = [build for build in evidence.subject.builds if TRAIN in build.splits]
     if not repeated or "continued" in facts:  # epochs of the whole, of which the rows here are the rest
@@ -207,21 +222,32 @@ def source_repeats(evidence: Evidence) -> Found:
     for source, told in repeated.items():
         most = max((tokens.get(source, 0) for _, tokens in built), default=0)
         if not most:
-            epochs = float(told["epochs"])
+            epochs = epochs_of(told)
             says = f"its documents are scheduled {spelled(epochs)} times over"
             amount = Measure("scheduled", told["tokens"], "tokens", FACTS)
         else:
-            epochs = most / told["available"]
+            epochs = most / once_of(told)
             own = [build for build, tokens in built if tokens.get(source, 0) == most]
             says = f"its documents are built {spelled(epochs)} times over in {named(own)}"
             amount = Measure("built", most, "tokens", f"{place_of(own[0])}{TRAIN}/{INDEX_NAME}")
-        yield from _epochs(source, epochs, says, "epochs", amount, told["available"])
+        yield from _epochs(source, epochs, says, "epochs", amount, once_of(told))
+
+
+def epochs_of(told: Json) -> float:
+    """What a mixture says of a source; where a score repeats documents, of those that it has at all."""
+    return float(told["seen"] if "seen" in told else told["epochs"])
+
+
+def once_of(told: Json) -> int:
+    """Tokens of a source, each of its documents once."""
+    return int(told["tokens_once"] if "tokens_once" in told else told["available"])
 
 
 def _in_rows(evidence: Evidence, build: Build, facts: Json) -> dict[str, int]:
     """By source, of the turns that stand in a row of the build: of sequences, all."""
     if entry_of(build.artifact, TRAIN, "places") is not None:
-        return evidence.tokens_in_rows(build)
+        in_rows = evidence.tokens_in_rows(build.name, [build])
+        return {source: one.tokens for source, one in in_rows.items()}
     wanted = build.artifact.manifest.config["sources"]
     return {
         source: told["tokens"] for source, told in facts["sources"].items() if not wanted or source in wanted
@@ -240,20 +266,22 @@ def budget_epochs(evidence: Evidence) -> Found:
         raise NotMeasured(f"a target in {unit} is not compared with tokens")
     asked = amount * (1 if options.seq_len is msgspec.UNSET else options.seq_len)  # of a block
     asked = int(asked * train_share(evidence, options))
+    if options.continues:  # the target is of the whole training, the weights are of the rest
+        asked = max(asked - options.continues.tokens, 0)
     for source, told in facts.get("sources", {}).items():
-        if not told["available"] or float(told["epochs"]) > EPOCHS_MEDIUM:
+        there, epochs = once_of(told), epochs_of(told)
+        if not there or epochs > EPOCHS_MEDIUM:
             continue
         wanted = asked * float(told["wanted"])
-        implied = wanted / told["available"]
+        implied = wanted / there
+        if options.continues:
+            implied += max(epochs - told["tokens"] / there, 0.0)  # by what was trained on before
         if not math.isclose(implied, 1.0, rel_tol=1e-3):
             says = (
-                f"the budget asks for {spelled(implied)} times what it has; {spelled(float(told['epochs']))} "
-                "were scheduled"
+                f"the budget asks for {spelled(implied)} times what it has; {spelled(epochs)} were scheduled"
             )
             budget = Measure("its part of the budget", round(wanted), "tokens", FACTS)
-            yield from _epochs(
-                source, implied, says, "epochs that the budget implies", budget, told["available"]
-            )
+            yield from _epochs(source, implied, says, "epochs that the budget implies", budget, there)
 
 
 def _epochs(
@@ -351,7 +379,8 @@ def _cost_of_balance(evidence: Evidence, found: Answering) -> None:
             f"{left_out:,} of {tokens_in:,} training tokens ({share(left_out, tokens_in)}) are left out for "
             "it."
         )
-        found.figures["left_out"] = {"tokens": left_out, "of_tokens": tokens_in, "rows": rows}
+        told: Json = {"tokens": left_out, "of_tokens": tokens_in, "rows": rows}
+        found.figures.setdefault("left_out", {})[named(builds)] = told
     if not evidence.has("tokens"):
         return
     available = {

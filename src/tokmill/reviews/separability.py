@@ -49,12 +49,13 @@ _WORDS = {
 
 
 def probed_builds(evidence: Evidence) -> list[tuple[Build, Probe]]:
-    """Of builds of the same documents the first that has an index tells for all:
-    rows or not, the tokens are the same."""
+    """Of builds of the same documents the first that has an index tells for all, one of all sources if there
+    is: rows or not, the tokens are the same."""
     if evidence.subject.kind == "recipe":
         raise NotMeasured(RECIPE_ALONE)
     reasons = []
-    for build in evidence.builds():
+    main = [build.name for build in evidence.main.builds] if evidence.main is not None else []
+    for build in sorted(evidence.builds(), key=lambda build: build.name not in main):
         try:
             return [(build, evidence.probe(build))]
         except NotMeasured as reason:

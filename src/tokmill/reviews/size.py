@@ -18,13 +18,24 @@ import math
 from fractions import Fraction
 from typing import NamedTuple
 
+import msgspec
+
 from tokmill.artifacts.upstream import mixture_of
 from tokmill.packing.mixture import Holding, Mixture, largest_budget
 from tokmill.recipe import Limit, Recipe, TrainingPlan
 from tokmill.reviews.evidence import Answering, Evidence, check, manifest_of, named, together
 from tokmill.reviews.finding import Finding, Found, Measure, NotMeasured, percent, share, spelled
-from tokmill.reviews.mixture import EPOCHS_HIGH, EPOCHS_MEDIUM, domain_weights, mixed_facts, train_share
-from tokmill.reviews.subject import TRAIN, Build
+from tokmill.reviews.mixture import (
+    EPOCHS_HIGH,
+    EPOCHS_MEDIUM,
+    domain_weights,
+    epochs_of,
+    mixed_facts,
+    source_weights,
+    train_share,
+)
+from tokmill.reviews.subject import TRAIN, Trained
+from tokmill.stages.build.continued import seen_of_target
 from tokmill.stages.build.mixture import MixtureOptions
 
 TOKENS_PER_PARAMETER = 20  # compute-optimal (Hoffmann et al. 2022)
@@ -87,21 +98,29 @@ class Passes(NamedTuple):
         )
 
 
-def passes_of(evidence: Evidence, build: Build) -> Passes:
-    built = build.train_tokens("sources")
+def passes_of(evidence: Evidence, trained: Trained) -> Passes:
+    built = evidence.train_tokens(trained)
     total = sum(built.values())
     if not total:
-        raise NotMeasured(f"{named([build])} has no training tokens")
+        raise NotMeasured(f"{named([trained])} has no training tokens")
     available = evidence.lengths.sums("tokens", "source", TRAIN) if evidence.has("tokens") else {}
-    mixture = mixture_of(evidence.subject.artifacts, build.artifact)
-    mixed = mixture.manifest.facts["splits"] if mixture is not None else {}
-    epochs = {name: float(told["epochs"]) for name, told in mixed.get(TRAIN, {}).get("sources", {}).items()}
+    epochs = _epochs_in(evidence, trained)
     supplies = tuple(
         Supply(name, count, max(epochs.get(name, 1.0), 1.0), available.get(name, count))
         for name, count in built.items()
         if count
     )
     return Passes(total, evidence.subject.training.train_tokens or total, supplies)
+
+
+def _epochs_in(evidence: Evidence, trained: Trained) -> dict[str, float]:
+    """How often each source is seen where all is trained on once."""
+    if len(trained.builds) > 1:  # each stage tells its own
+        in_rows = evidence.tokens_in_rows(trained.name, trained.builds)
+        return {name: one.tokens / one.once for name, one in in_rows.items() if one.once}
+    mixture = mixture_of(evidence.subject.artifacts, trained.first.artifact)
+    mixed = mixture.manifest.facts["splits"] if mixture is not None else {}
+    return {name: epochs_of(told) for name, told in mixed.get(TRAIN, {}).get("sources", {}).items()}
 
 
 # --- a recipe, which has only its limits ---
@@ -160,9 +179,9 @@ def tokens_per_parameter(evidence: Evidence) -> Found:
         trained = [("training", train_tokens, "review.train_tokens, or --train-tokens")]
     else:
         trained = [
-            (named(builds), built, manifest_of(builds[0]))
+            (evidence.named_whole(builds), built, manifest_of(builds[0]))
             for builds, built in together(
-                evidence.builds(), lambda build: sum(build.train_tokens("sources").values())
+                evidence.trained(), lambda build: sum(evidence.train_tokens(build).values())
             )
         ]
         yield f"the build is passed once: {NO_TOKENS}"
@@ -196,7 +215,7 @@ def plan_epochs(evidence: Evidence) -> Found:
     if evidence.subject.kind == "recipe":
         yield from _bounded_epochs(evidence, train_tokens)
         return
-    for builds, passes in together(evidence.builds(), lambda build: passes_of(evidence, build)):
+    for builds, passes in together(evidence.trained(), lambda build: passes_of(evidence, build)):
         most = max(passes.epochs(one) for one in passes.supplies)
         if most <= EPOCHS_MEDIUM or passes.train_tokens <= passes.built:
             continue
@@ -204,7 +223,7 @@ def plan_epochs(evidence: Evidence) -> Found:
         new = percent(passes.built, passes.train_tokens)
         yield _seen_again(
             most,
-            named(builds),
+            evidence.named_whole(builds),
             f"{passes.train_tokens:,} tokens are {spelled(passes.number)} passes over its {passes.built:,}; "
             f"worth about {spelled_tokens(passes.worth)} new ones",
             (
@@ -265,13 +284,12 @@ def size_target(evidence: Evidence, found: Answering) -> None:
             f"{sum(lengths.sums('docs', 'source', TRAIN).values()):,} documents."
         )
         found.figures["available_tokens"] = available
-        weights = None if evidence.has_stages else domain_weights(evidence)
+        weights = None if evidence.has_stages or not _is_plain(evidence) else domain_weights(evidence)
         if weights:
             domains = {part.source: part.domain for part in lengths.parts}
             holdings = [Holding(name, domains[name], count) for name, count in tokens.items()]
-            reach = largest_budget(
-                holdings, Mixture({name: weights.get(name, Fraction(0)) for name in domains.values()})
-            )
+            of_domains = {name: weights.get(name, Fraction(0)) for name in domains.values()}
+            reach = largest_budget(holdings, Mixture(of_domains, source_weights(evidence)))
             found.say(f"With the weights asked for, {reach:,} can be built before a source is exhausted.")
             found.figures["reach_without_repeats"] = reach
         found.base("tokens/train/*/lengths-*.parquet")
@@ -281,7 +299,11 @@ def size_target(evidence: Evidence, found: Answering) -> None:
         if options.target is not None:
             unit, amount = options.target
             part = float(train_share(evidence, options))
-            found.say(f"The target is {amount:,} {unit}, of which {share(part, 1)} is for training.")
+            told = f"The target is {amount:,} {unit}, of which {share(part, 1)} is for training"
+            if options.continues:
+                seq_len = None if options.seq_len is msgspec.UNSET else options.seq_len
+                told += f"; {seen_of_target(unit, seq_len, options.continues):,} were trained on before"
+            found.say(f"{told}.")
         found.figures |= {
             "target": options.target and list(options.target),
             "scheduled_tokens": facts.get("tokens"),
@@ -296,6 +318,16 @@ def size_target(evidence: Evidence, found: Answering) -> None:
     _for_the_model(evidence, found)
 
 
+def _is_plain(evidence: Evidence) -> bool:
+    """Every document is offered once: none was seen before, and no score says how often."""
+    if evidence.has("mixture"):
+        options = evidence.artifact("mixture").manifest.options(MixtureOptions)
+        return not (options.chosen or options.continues)
+    recipe = evidence.subject.recipe
+    asked = recipe.mixture if recipe is not None else None
+    return asked is None or (asked.repeat is None and asked.select is None)
+
+
 def _lack_of_plan(training: TrainingPlan, found: Answering) -> None:
     for planned, reason in ((training.model_params, NO_MODEL), (training.train_tokens, NO_TOKENS)):
         if planned is None:
@@ -305,12 +337,12 @@ def _lack_of_plan(training: TrainingPlan, found: Answering) -> None:
 def _for_the_model(evidence: Evidence, found: Answering) -> None:
     training = evidence.subject.training
     _lack_of_plan(training, found)
-    builds_of = evidence.subject.builds
-    groups = found.attempt(lambda: together(builds_of, lambda build: passes_of(evidence, build))) or []
+    trained = evidence.trained() if evidence.subject.builds else []
+    groups = found.attempt(lambda: together(trained, lambda build: passes_of(evidence, build))) or []
     for builds, passes in groups[1:]:
         found.say(
-            f"{named(builds).capitalize()}: {spelled(passes.number)} passes over {passes.built:,} training "
-            "tokens."
+            f"{evidence.named_whole(builds).capitalize()}: {spelled(passes.number)} passes over "
+            f"{passes.built:,} training tokens."
         )
     for _, passes in groups[:1]:
         for sentence in size_sentences(evidence, passes):

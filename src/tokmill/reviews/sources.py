@@ -18,7 +18,7 @@ from tokmill.artifacts.upstream import UNKNOWN, domain_of
 from tokmill.clean.license_policy import KEEP, LicensePolicy, judge_licenses, make_policy
 from tokmill.errors import plural
 from tokmill.recipe import Source
-from tokmill.reviews.evidence import Answering, Evidence, check
+from tokmill.reviews.evidence import Answering, Evidence, check, named
 from tokmill.reviews.finding import (
     Finding,
     Found,
@@ -398,9 +398,9 @@ def source_choice(evidence: Evidence, found: Answering) -> None:
     docs = lengths.sums("docs", "source") if lengths is not None else {}
     total = sum(tokens.values())
     contents = found.attempt(lambda: evidence.contents) if lengths and evidence.subject.builds else None
-    name_of_build = evidence.subject.builds[0].name if contents is not None else ""
-    built = contents.totals("source", build=name_of_build) if contents is not None else {}
-    licenses = _documents_by_license(evidence, contents, name_of_build)
+    main = evidence.main if contents is not None else None
+    built = contents.totals("source") if contents is not None else {}
+    licenses = _documents_by_license(evidence, contents)
     for name, artifact in ingested.items():
         counts = artifact.manifest.counts
         figures: Json = {key: counts[of] for key, of in _READ.items()}
@@ -408,12 +408,13 @@ def source_choice(evidence: Evidence, found: Answering) -> None:
         if name in tokens:
             figures |= {"documents": docs[name], "tokens": tokens[name]}
             told += f", {docs[name]:,} of them kept, {tokens[name]:,} tokens ({share(tokens[name], total)})"
-        if contents is not None and lengths is not None:
+        if main is not None:
             held = built.get(name)
-            documents, written = (held.docs, held.tokens) if held is not None else (0, 0)
+            documents, written = (held.new_docs, held.tokens) if held is not None else (0, 0)
             figures |= {"built_documents": documents, "built_tokens": written}
             told += (
-                f", {documents:,} of them built ({share(documents, counts['in'])}) with {written:,} tokens"
+                f", {documents:,} of them built ({share(documents, counts['in'])}) with {written:,} tokens "
+                f"in {named([main])}"
             )
         scanned = artifact.manifest.facts.get("scanned", {})
         if not scanned.get("is_complete", True):
@@ -424,16 +425,14 @@ def source_choice(evidence: Evidence, found: Answering) -> None:
     found.base("ingest/*/manifest.json", "tokens/*/lengths-*.parquet" if tokens else "")
 
 
-def _documents_by_license(
-    evidence: Evidence, contents: Contents | None, build: str
-) -> dict[str, dict[str, int]]:
-    """By source, of what it has in the build; before there is one, of what was encoded or cleaned.
+def _documents_by_license(evidence: Evidence, contents: Contents | None) -> dict[str, dict[str, int]]:
+    """By source, of what it has in the main build; before there is one, of what was encoded or cleaned.
     A licence belongs to a document: what the recipe says of the source is for those that say nothing."""
     found: dict[str, dict[str, int]] = {}
     if contents is not None:
-        for (source, license), held in sorted(contents.totals("source", "license", build=build).items()):
-            if held.docs:
-                found.setdefault(source, {})[license] = held.docs
+        for (source, license), held in sorted(contents.totals("source", "license").items()):
+            if held.new_docs:
+                found.setdefault(source, {})[license] = held.new_docs
         return found
     return {
         source: {license: total["docs"] for license, total in totals.items()}

@@ -13,7 +13,8 @@ the rows of a build, turn by turn ────> the first half of the training d
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -65,6 +66,31 @@ class Build:
     def train_tokens(self, by: Literal["domains", "sources"]) -> dict[str, int]:
         """Of each; of a published build without its receipts, of all its splits together."""
         return {name: int(total["tokens"]) for name, total in self.counts(TRAIN).get(by, {}).items()}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What one training goes through: a build; of a mixture with stages those of all of them, in turn.
+    Held-out splits are those of the first: each has the same documents."""
+
+    name: str
+    builds: list[Build]
+
+    @property
+    def first(self) -> Build:
+        return self.builds[0]
+
+    @property
+    def is_whole(self) -> bool:
+        """Of all sources."""
+        return not self.first.artifact.manifest.config.get("sources")
+
+    def train_tokens(self) -> dict[str, int]:
+        """Of each source."""
+        sums: Counter[str] = Counter()
+        for build in self.builds:
+            sums.update(build.train_tokens("sources"))
+        return dict(sums)
 
 
 @dataclass(frozen=True)
@@ -301,14 +327,20 @@ def _ratio(parts: NDArray[Any], wholes: NDArray[Any]) -> tuple[float, float]:
     return rate, float(((parts - rate * wholes) ** 2).sum()) / whole**2
 
 
-def load_turns(artifacts: Mapping[str, Artifact], built: BuiltSplit | None = None) -> Turns:
+def load_turns(artifacts: Mapping[str, Artifact], built: Sequence[BuiltSplit] = ()) -> list[Turns]:
     """As the build has them, in the order of its turns: what no row holds is not there, and of a document
-    that was cut the part that is. Without a build, whole documents in the order of the mixture, of its stages
-    one after the other, or of the corpus."""
-    if built is not None:
-        return _turns_of(built)
+    that was cut the part that is. Without a build, whole documents in the order of the mixture or of the
+    corpus. Of stages, those of each."""
+    if built:
+        return [_turns_of(one) for one in built]
     mixtures: list[Artifact | None] = [*mixtures_of(artifacts)] or [None]
-    parts = [_turns_of(load_scheduled(artifacts, mixture, TRAIN)) for mixture in mixtures]
+    return [_turns_of(load_scheduled(artifacts, mixture, TRAIN)) for mixture in mixtures]
+
+
+def join_turns(parts: list[Turns]) -> Turns:
+    """Of stages, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
     columns = zip(*(part[1:] for part in parts), strict=True)
     return Turns(parts[0].shards, *(np.concatenate(column) for column in columns))
 
@@ -321,13 +353,24 @@ def _turns_of(built: BuiltSplit) -> Turns:
     return Turns(built.turns.shards, written, own, built.turns.shard_at(position), position)
 
 
-def tokens_in_rows(built: BuiltSplit) -> dict[str, int]:
-    """By source, of documents that stand in a row, each time that one does: whole, whatever is cut off."""
-    is_in = built.written > 0
-    shard, tokens = built.turns.shard_at(built.position[is_in]), built.turns.column("tokens")[is_in]
-    of_shards = np.zeros(len(built.turns.shards), np.int64)
-    np.add.at(of_shards, shard, tokens)
-    sums: dict[str, int] = {}
-    for own, count in zip(built.turns.shards, of_shards.tolist(), strict=True):
-        sums[own.source] = sums.get(own.source, 0) + count
-    return sums
+class InRows(NamedTuple):
+    """Tokens of documents that stand in a row, whole ones, whatever is cut off."""
+
+    tokens: int  # each time that one does
+    once: int
+
+
+def tokens_in_rows(built: Sequence[BuiltSplit]) -> dict[str, InRows]:
+    """By source; of all stages together."""
+    shards = built[0].turns.shards
+    position = np.concatenate([one.position[one.written > 0] for one in built])
+    tokens = np.concatenate([one.turns.column("tokens")[one.written > 0] for one in built])
+    _, first = np.unique(position, return_index=True)
+    shard, sums = built[0].turns.shard_at(position), np.zeros((2, len(shards)), np.int64)
+    np.add.at(sums[0], shard, tokens)
+    np.add.at(sums[1], shard[first], tokens[first])
+    found: dict[str, InRows] = {}
+    for own, count, once in zip(shards, *sums.tolist(), strict=True):
+        before = found.get(own.source, InRows(0, 0))
+        found[own.source] = InRows(before.tokens + count, before.once + once)
+    return found

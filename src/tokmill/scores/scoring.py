@@ -6,11 +6,13 @@
 Scores that are stored (`ScoreKind.is_stored`) are computed by the same code, in a step before this pass.
 
 A scorer is opened once in a process, and known by the digests of its files: a file that is another by then is
-refused. Of a hook this knows only its name: it is asked where measures of hooks are.
+refused. Of a hook this knows only its name: it is asked where measures of hooks are. What the kind of a
+package does wrong is told as theirs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -79,10 +81,10 @@ def score_texts(texts: StringColumn, plan: ScorePlan, files: Mapping[str, Path],
     """`among`: so many plans are asked of each shard, in turn."""
     scorer = open_scorer(plan, files, among)
     if plan.windows is None:
-        return _checked(scorer.score(texts), len(texts.offsets) - 1, plan)
+        return _answers(scorer, texts, plan)
     windows = cut_windows(texts.data, texts.offsets, plan.windows.words)
     valid = np.ones(len(windows.offsets) - 1, np.bool_)
-    values = _checked(scorer.score(StringColumn(texts.data, windows.offsets, valid)), len(valid), plan)
+    values = _answers(scorer, StringColumn(texts.data, windows.offsets, valid), plan)
     return aggregate(values.astype(np.float64), windows.firsts, plan.windows.aggregate, plan.windows.bound)
 
 
@@ -98,8 +100,15 @@ def open_scorer(plan: ScorePlan, files: Mapping[str, Path], among: int = 1) -> S
                 plan.plugin.load()  # of this very version
             while len(_OPEN) >= max(_KEPT_OPEN, among):
                 _OPEN.pop(next(iter(_OPEN)))
-            _OPEN[key] = kind.open(msgspec.convert(plan.options, kind.options), paths)
+            options = msgspec.convert(plan.options, kind.options)
+            with blamed(plan):
+                _OPEN[key] = kind.open(options, paths)
         return _OPEN[key]
+
+
+def blamed(plan: ScorePlan) -> contextlib.AbstractContextManager[None]:
+    """What goes wrong within is told as the package's, if the kind is of one."""
+    return contextlib.nullcontext() if plan.plugin is None else plan.plugin.blamed()
 
 
 def describe_scorer(plan: ScorePlan, files: Mapping[str, Path]) -> Json:
@@ -132,12 +141,25 @@ def _sha256(path: Path, size: int, modified: int) -> str:
     return file_sha256(path)
 
 
-def _checked(values: Numbers, rows: int, plan: ScorePlan) -> Numbers:
+def _answers(scorer: Scorer, texts: StringColumn, plan: ScorePlan) -> Numbers:
+    rows = len(texts.offsets) - 1
+    if plan.plugin is not None and (count := plan.plugin.asked_twice(rows)):
+        some = StringColumn(texts.data, texts.offsets[: count + 1], texts.is_valid[:count])
+        first, second = (_checked(scorer, some, plan).tolist() for _ in range(2))
+        plan.plugin.refuse_difference(first, second)
+    return _checked(scorer, texts, plan)
+
+
+def _checked(scorer: Scorer, texts: StringColumn, plan: ScorePlan) -> Numbers:
+    rows = len(texts.offsets) - 1
+    with blamed(plan):
+        values: Any = np.asarray(scorer.score(texts))
     is_right = values.shape == (rows,) and values.dtype in (np.float64, np.int64)
     if not is_right or not np.isfinite(values).all():
-        raise InputError(
-            f"answered {values.dtype} of shape {values.shape} for {rows} texts, or no finite number",
-            where=f"score {plan.name} ({plan.kind})",
-            next="a scorer answers one finite int64 or float64 for each text",
-        )
-    return values
+        told = f"answered {values.dtype} of shape {values.shape} for {rows} texts, or no finite number"
+        next = "a scorer answers one finite int64 or float64 for each text"
+        if plan.plugin is not None:
+            raise plan.plugin.fault(told, next)
+        raise InputError(told, where=f"score {plan.name} ({plan.kind})", next=next)
+    numbers: Numbers = values
+    return numbers

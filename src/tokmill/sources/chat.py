@@ -280,7 +280,10 @@ class Conversations:
         if not isinstance(given, dict):
             raise Unusable("bad_messages", f"message {number} is {_kind(given)}, not an object")
         names = self._options.names
-        message: dict[str, Any] = {names.get(str(k), str(k)): v for k, v in given.items() if v is not None}
+        given = {str(key): value for key, value in given.items() if value is not None}
+        message: dict[str, Any] = {names.get(key, key): value for key, value in given.items()}
+        # of two keys for one thing the one that the recipe names
+        message |= {names[key]: value for key, value in given.items() if key in names}
         role = message.get("role")
         known = self._options.roles.get(role) if isinstance(role, str) else None
         if known is None:

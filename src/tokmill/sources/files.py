@@ -31,7 +31,17 @@ from tokmill.errors import InputError
 from tokmill.recipe.names import template_parts
 from tokmill.schema import one_piece
 from tokmill.sources.chat import ChatOptions, Conversations, Unusable
-from tokmill.sources.reading import RECORDS, Dropped, JsonLines, Reader, Reading, Taken, count_before
+from tokmill.sources.reading import (
+    RECORDS,
+    Dropped,
+    JsonLines,
+    Presence,
+    Reader,
+    Reading,
+    Taken,
+    count_before,
+    without_blanks,
+)
 from tokmill.storage import codecs, jsonl
 from tokmill.storage.location import AnyPath, InputFile, local_path
 from tokmill.storage.records import (
@@ -161,11 +171,11 @@ def carry_meta(table: Any, keys: Sequence[str]) -> Any:
     )
 
 
-def _count_members(objects: Any, key: str) -> int:
-    """How many of the JSON objects have this key, and not null under it."""
+def _have_member(objects: Any, key: str) -> NDArray[np.bool_]:
+    """Which of the JSON objects have this key, and not null under it."""
     decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
-    found = decoder.decode_lines("\n".join(objects.drop_null().to_pylist()))
-    return sum(bytes(item.get(key, b"null")) != b"null" for item in found)
+    found = decoder.decode_lines("\n".join(objects.fill_null("{}").to_pylist()))
+    return np.array([bytes(item.get(key, b"null")) != b"null" for item in found], np.bool_)
 
 
 # --- the reader ---
@@ -391,21 +401,19 @@ def _template_fields(template: str | None) -> list[str]:
     return list(dict.fromkeys(field for _, field in parts if field))
 
 
-def presence_of(table: Any, named: Mapping[str, str]) -> Json:
-    """How many records there are, and how many have each field that the recipe names."""
-    if not named:
-        return {}
-    found: Json = {"records": table.num_rows}
+def presence_of(table: Any, named: Mapping[str, str]) -> Presence:
+    """Which records have each field that the recipe names."""
+    found: dict[str, NDArray[np.bool_]] = {}
     for label, key in named.items():
         section, _, name = label.partition(".")
         if section == "where":
             column = table.column(f"where:{key}")
         elif name in _OPTIONAL:
-            column = table.column(name)
+            column = without_blanks(one_piece(table.column(name)))
         else:
-            found[label] = _count_members(one_piece(table.column("members")), key)
+            found[label] = _have_member(one_piece(table.column("members")), key)
             continue
-        found[label] = table.num_rows - column.null_count
+        found[label] = np.asarray(column.is_valid())
     return found
 
 

@@ -10,8 +10,9 @@
 
 Fields and parts are found here, in time by the byte and to a bounded depth: Python's parser recurses into
 parts, and keeps all of them. What a field means is asked of Python's `email`, which is also the reference in
-the tests. A charset that is not named, or that Python does not know: UTF-8 if the bytes are, else
-Windows-1252. Messages are framed by `tokmill.storage.mboxfile`.
+the tests. Charsets are those of `tokmill.sources.charsets`, and what Python knows beside them; where none is
+named, or another: UTF-8 if the bytes are, else Windows-1252. Messages are framed by
+`tokmill.storage.mboxfile`.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ from email.errors import MessageError
 from email.header import decode_header, make_header
 from email.message import Message
 from email.utils import parsedate_to_datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tokmill.artifacts.manifest import Json
 from tokmill.recipe import Mbox, Source
+from tokmill.sources import charsets
 from tokmill.sources.posts import html_to_text
 from tokmill.sources.reading import Dropped, Reader, Reading, Record, Taken, gather
 from tokmill.storage.blocks import PACKED
@@ -38,17 +40,23 @@ from tokmill.storage.location import AnyPath, InputFile
 from tokmill.storage.mboxfile import Mail, read_mail, unquoted
 from tokmill.storage.records import WHOLE, BadRecord, Span
 
+# Of how messages are read. 2: charsets are those of the web, footers are no base64, uuencoded texts are read.
+_VERSION = 2
+
 _MAX_HEADER_BYTES = 1 << 20
 # Python's parsers of one field take time by the square of its length: 16 KiB of "=?a?q?" take 0.01 s.
 _MAX_FIELD_BYTES = 16 << 10
 _MAX_DEPTH, _MAX_PARTS = 50, 10_000
-_MAX_REPLACED_FRACTION = 0.001  # as of web pages: more than this is in another charset than it says
 _MAX_ID_CHARS = 998  # of a line of mail, RFC 5322
 
 _FIELD = re.compile(rb"([!-9;-~]+):[ \t]*([^\n]*(?:\n[ \t][^\n]*)*)(?:\n|\Z)")
 _ENVELOPE = re.compile(rb"(?:>?From [^\n]*(?:\n|\Z))+")
 _BLANK_LINE = re.compile(rb"\r?\n")
 _AFTER_MARK = re.compile(rb"(--)?[ \t]*\r?(?:\n|\Z)")
+_NOT_BASE64 = re.compile(rb"[^A-Za-z0-9+/=\s]")
+_LINE_OF_BASE64 = re.compile(rb"^[A-Za-z0-9+/]{60,}={0,2}\s*$", re.MULTILINE)
+_UUENCODED = ("x-uuencode", "uuencode", "x-uue", "uue")
+_UU_BEGIN = re.compile(rb"^begin [0-7]{3,4} [^\n]*\n", re.MULTILINE)
 _ID = re.compile(r"<\s*([^<>\s]+)\s*>")
 _NOT_NAMED = frozenset(("us-ascii", "ascii", "unknown-8bit", "x-unknown", "unknown", "8bit", "default"))
 # Python has them among its charsets, and they are none of mail.
@@ -76,7 +84,8 @@ class _Kind(NamedTuple):
 
 def resolve(source: Source, files: list[InputFile]) -> Json:
     section = source.mbox or Mbox()
-    return {"headers": list(dict.fromkeys(name.lower() for name in section.headers))}
+    headers = list(dict.fromkeys(name.lower() for name in section.headers))
+    return {"headers": headers, "version": _VERSION}
 
 
 def split(path: AnyPath, size: int, options: Json, target_bytes: int) -> list[Span]:
@@ -147,7 +156,11 @@ def _value(fields: Fields, name: str) -> str | None:
     if value is None or "=?" not in value:
         return value or None
     try:
-        decoded = str(make_header(decode_header(value)))
+        words: list[tuple[Any, str | None]] = decode_header(value)
+        for at, (word, charset) in enumerate(words):
+            if codec := _codec(charset):
+                words[at] = _whole(charsets.decode(word, codec)[0]), "utf-8"
+        decoded = str(make_header(words))
     except (MessageError, LookupError, ValueError, AssertionError):  # what it raises for other bytes
         return value
     return " ".join(_whole(decoded).split()) or None
@@ -252,35 +265,66 @@ def _decoded(body: bytes, encoding: str | None, charset: str | None) -> str:
     coding = (encoding or "").lower()
     try:
         if coding == "base64":
-            letters = b"".join(body.split())
+            letters = b"".join(_base64_of(body).split())
             body = binascii.a2b_base64(letters + b"=" * (-len(letters) % 4))
         elif coding == "quoted-printable":
             body = binascii.a2b_qp(body)
+        elif coding in _UUENCODED:
+            body = b"".join(_uudecoded(body))
     except binascii.Error as error:
         raise _Broken("bad_encoding", f"{coding}: {error}") from error
     text = _in_charset(body, charset).removeprefix("\ufeff")
     return text.replace("\r\n", "\n").strip("\r\n")
 
 
+def _base64_of(body: bytes) -> bytes:
+    """Without what a list writes behind it. Where more of it follows, a letter that is none is nothing."""
+    other = _NOT_BASE64.search(body)
+    if other is None:
+        return body
+    end = body.rfind(b"\n", 0, other.start()) + 1
+    if _LINE_OF_BASE64.search(body, end):
+        return body
+    if not body[:end].strip():
+        raise binascii.Error("no line of it is base64")
+    return body[:end]
+
+
+def _uudecoded(body: bytes) -> Iterator[bytes]:
+    begin = _UU_BEGIN.search(body)
+    if begin is None:
+        raise binascii.Error("it does not begin")
+    for line in body[begin.end() :].splitlines():
+        if line.strip() == b"end":
+            return
+        if line:
+            # some write more than a line says that it has
+            yield binascii.a2b_uu(line[: 1 + (((line[0] - 32) & 63) * 4 + 2) // 3])
+    raise binascii.Error("it does not end")
+
+
 def _in_charset(body: bytes, charset: str | None) -> str:
-    if charset is None or charset in _NOT_NAMED or not _is_known(charset):
+    codec = charsets.marked(body) or _codec(charset)
+    if codec is None:
         return _guessed(body)
     try:
-        return _whole(body.decode(charset))
-    except UnicodeError as error:
-        text = _whole(body.decode(charset, "replace"))
-        if text.count("\ufffd") > _MAX_REPLACED_FRACTION * len(text):
-            raise _Broken("undecodable", f"not {charset}: {error}") from error
-        return text
+        return _whole(charsets.decode(body, codec)[0])
+    except charsets.Undecodable as error:
+        raise _Broken("undecodable", str(error)) from error
 
 
 @functools.lru_cache(maxsize=1024)
-def _is_known(charset: str) -> bool:
+def _codec(charset: str | None) -> str | None:
+    """What browsers take for it, else what Python does; None where it has to be guessed."""
+    if charset is None or charset in _NOT_NAMED:
+        return None
     try:
         b"a".decode(charset, "replace")
-        return codecs.lookup(charset).name.replace("_", "-") not in _NO_CHARSETS
+        if codecs.lookup(charset).name.replace("_", "-") in _NO_CHARSETS:
+            return None
+        return charsets.codec_of(charset) or charset
     except (LookupError, ValueError):  # none, or one of bytes and not of text; a NUL in its name
-        return False
+        return charsets.codec_of(charset)
 
 
 def _guessed(data: bytes) -> str:

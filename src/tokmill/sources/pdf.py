@@ -56,7 +56,7 @@ def _read_records(path: AnyPath, name: str, reading: Reading) -> Iterator[Record
     except Unread as unread:
         yield BadRecord(0, *unread.args)
         return
-    if not any(layer.pages):
+    if not any(layer.pages) and None not in layer.pages:
         yield BadRecord(
             0, "no_text_layer", f"{plural(len(layer.pages), 'page')} without text: a scan, or drawings"
         )

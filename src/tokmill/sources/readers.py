@@ -15,7 +15,7 @@ import importlib
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -31,7 +31,7 @@ from tokmill.sources.hubfile import LOG
 from tokmill.sources.reading import Batch, JsonLines, Reader, Reading, to_documents, written_file
 from tokmill.storage import codecs
 from tokmill.storage.location import AnyPath, InputFile, local_path, refuse_url
-from tokmill.storage.patterns import find_files
+from tokmill.storage.patterns import find_all_files
 from tokmill.storage.records import Span
 from tokmill.storage.tree import list_tree
 
@@ -56,15 +56,8 @@ def list_source(source: Source, base: Path) -> list[InputFile]:
             max_record_bytes=source.max_record_bytes,
             uses_gitignore=asked.gitignore,
         )
-    seen: dict[str, InputFile] = {}
-    for pattern in source.files or []:
-        for file in find_files(pattern, base):
-            seen.setdefault(_whole_path(file.path), file)
-    files = list(seen.values())
+    files = find_all_files(source.files or [], base)
     _check_reachable(source, files)
-    # two patterns may find the same name in two places: both then show more of their path, until they differ
-    while clashing := {name for name, count in Counter(file.name for file in files).items() if count > 1}:
-        files = [file._replace(name=_longer_name(file)) if file.name in clashing else file for file in files]
     return files
 
 
@@ -112,16 +105,6 @@ def _check_reachable(source: Source, files: list[InputFile]) -> None:
                 where=str(file.path),
                 next="copy them to a directory of this machine and point `files` there",
             )
-
-
-def _whole_path(path: AnyPath) -> str:
-    """The same however it was found."""
-    return str(path.resolve()) if isinstance(path, Path) else str(path).rpartition("#")[0]
-
-
-def _longer_name(file: InputFile) -> str:
-    depth = len(PurePosixPath(file.name).parts) + 1
-    return PurePosixPath(*PurePosixPath(_whole_path(file.path)).parts[-depth:]).as_posix()
 
 
 # --- readers ---

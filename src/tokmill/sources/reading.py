@@ -101,15 +101,25 @@ class Dropped(NamedTuple):
     file: str = ""  # where a reader takes records from several files at once
 
 
+# Of each field that the recipe names, which records have it: those that are no bad records, in their order.
+Presence = Mapping[str, NDArray[np.bool_]]
+
+
+def count_presence(presence: Presence) -> Json:
+    """How many records there are, and how many of them have each field."""
+    if not presence:
+        return {}
+    records = len(next(iter(presence.values())))
+    return {"records": records} | {label: int(has.sum()) for label, has in presence.items()}
+
+
 class Taken(NamedTuple):
     """One batch: what was read, what could not be, and what was not wanted."""
 
     records: Any
     bad: list[BadRecord]
     dropped: list[Dropped]
-    presence: Mapping[str, int] = MappingProxyType(
-        {}
-    )  # records, and how many of them have each field that the recipe names
+    presence: Presence = MappingProxyType({})
     seam: Seam | None = None  # of a reader that guesses, as far as it is known
     before: NDArray[np.int64] | None = None  # of each record how many bad and dropped ones; None: not known
 
@@ -120,7 +130,7 @@ class Batch(NamedTuple):
     documents: Any
     bad: list[BadRecord]
     dropped: list[Dropped]
-    presence: Mapping[str, int] = MappingProxyType({})
+    presence: Presence = MappingProxyType({})
     seam: Seam | None = None
     before: NDArray[np.int64] | None = None
 
@@ -195,7 +205,9 @@ def whole_file(path: AnyPath, size: int, options: Json, target_bytes: int) -> li
 
 def to_documents(records: Any, reading: Reading) -> Any:
     text = one_piece(records.column("text"))
-    doc_id, license_tag = one_piece(records.column("id")), one_piece(records.column("license"))
+    doc_id, license_tag, created_at = (
+        without_blanks(one_piece(records.column(name))) for name in ("id", "license", "created_at")
+    )
     if doc_id.null_count:
         doc_id = pc.coalesce(doc_id, content_ids(text))
     if reading.license is not None:
@@ -207,11 +219,17 @@ def to_documents(records: Any, reading: Reading) -> Any:
             _label(records, "domain", reading.domain),
             doc_id,
             license_tag,
-            one_piece(records.column("created_at")),
+            created_at,
             one_piece(records.column("meta")),
         ],
         schema=DOCUMENTS,
     )
+
+
+def without_blanks(column: Any) -> Any:
+    """A string with nothing but spaces says as little as a null."""
+    is_blank = pc.equal(pc.utf8_trim_whitespace(column), "")
+    return pc.if_else(is_blank, None, column) if pc.any(is_blank).as_py() else column
 
 
 def _label(records: Any, name: str, default: str) -> Any:

@@ -8,7 +8,7 @@
                      └ of no thread  └ no question └ too low, unanswered ─> bad, dropped
 
     document   title, question and answers, each separated by a blank line
-    id         the question's, as "<site>/<id>" where the source has several files
+    id         the question's, as "<site>/<id>" where the path of the file tells a site
     license    of question and answers together, as SPDX spells it: "CC-BY-SA-3.0 AND CC-BY-SA-4.0"
     meta       site, tags, score, answer_ids, accepted (its id, where it is one of them)
 
@@ -180,11 +180,18 @@ class Options(msgspec.Struct, frozen=True):
     max_expansion: int
     partitions: int
     sites: dict[str, str]  # file -> site
+    bare: tuple[str, ...] | None = None  # files whose ids are without a site; None: of a single file
+
+    def dump_file(self, name: str) -> DumpFile:
+        site = self.sites.get(name, "")
+        is_bare = len(self.sites) == 1 if self.bare is None else name in self.bare
+        return DumpFile(name, site, "" if is_bare else f"{site}/")
 
 
 class DumpFile(NamedTuple):
     name: str
     site: str
+    prefix: str = ""  # of ids
 
 
 class _Threads(NamedTuple):
@@ -306,10 +313,8 @@ def _texts(loaded: Any, is_question: Any, document: Any) -> Any:
 
 
 def _ids(post_id: Any, file: Any, files: list[DumpFile]) -> Any:
-    if len(files) == 1:
-        return post_id
-    site = pa.array([one.site for one in files], pa.string()).take(pa.array(file))
-    return pc.binary_join_element_wise(site, post_id, "/")
+    prefix = pa.array([one.prefix for one in files], pa.string()).take(pa.array(file))
+    return pc.binary_join_element_wise(prefix, post_id, "")
 
 
 def _licenses(given: Any, document: Any, documents: int) -> Any:
@@ -462,10 +467,14 @@ def resolve(source: Source, files: list[InputFile]) -> Json:
     while partitions < _MAX_PARTITIONS and partitions * _PARTITION_BYTES < xml_bytes:
         partitions *= 2
     limited = section.answers != "all" or "max_answers" in section.model_fields_set
+    sites = {file.name: _site(file) for file in files}
+    bare = [name for name, site in sites.items() if not site]
+    usual = [*sites] if len(sites) == 1 else []
     return section.model_dump(mode="json") | {
         "max_answers": section.max_answers if limited else None,
         "partitions": partitions,
-        "sites": {file.name: _site(file, source) for file in files},
+        "sites": {name: site or source.name for name, site in sites.items()},
+        **({"bare": bare} if bare != usual else {}),
     }
 
 
@@ -478,18 +487,18 @@ def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Tak
         open_posts(local_path(path), Path(scratch), options.max_expansion) as xml,
     ):
         posts = list(read_posts(xml, reading.max_record_bytes, str(path)))
-    yield from join_threads(posts, [0] * len(posts), [DumpFile("", options.sites.get(name, ""))], options)
+    file = options.dump_file(name)._replace(name="")
+    yield from join_threads(posts, [0] * len(posts), [file], options)
 
 
-def _site(file: InputFile, source: Source) -> str:
-    """Posts.xml has the name of its folder; others have their own."""
+def _site(file: InputFile) -> str:
+    """A file has its own name without `Posts`; where nothing is left of it, that of its folder, if its name
+    in the manifest has it, or it looks like a host; "": no path tells."""
     name = PurePosixPath(file.name)
-    if name.name != "Posts.xml":
-        return re.sub(r"[-._ ]?Posts$", "", name.stem) or source.name
-    if name.parent.name:
-        return name.parent.name
-    folder = Path(str(file.path)).resolve().parent.name
-    return folder if "." in folder else source.name
+    if own := re.sub(r"[-._ ]?Posts$", "", name.stem):
+        return own
+    folder = name.parent.name or PurePosixPath(file.written).parent.name
+    return folder if (name.parent.name or "." in folder) and folder != ".." else ""
 
 
 READER = Reader(resolve, whole_file, read, is_local=True)

@@ -26,6 +26,8 @@ from zlib_ng import zlib_ng
 from tokmill.artifacts.manifest import Json
 from tokmill.errors import CorruptFile, MissingExtra
 from tokmill.recipe import Extract, Source, Warc
+from tokmill.sources import charsets
+from tokmill.sources.charsets import codec_of
 from tokmill.sources.extract.engines import Broken, Engine, engine_version, open_engine
 from tokmill.sources.extract.head import Head, join_robots, read_head
 from tokmill.sources.extract.page import parse_page
@@ -35,9 +37,8 @@ from tokmill.storage.location import AnyPath, InputFile
 from tokmill.storage.records import BadRecord, Span
 from tokmill.storage.warcfile import GZIP, MAX_HEADER_BYTES, ZLIB_ERRORS, Frames, Truncated
 
-# A page with one bad byte is a page; one with more than this is in another charset than it says.
-_MAX_REPLACED_FRACTION = 0.001
-
+# Of how records are read. 2: charsets are those of the web; `truncated`.
+_VERSION = 2
 
 # --- pages ---
 
@@ -48,7 +49,7 @@ class Parsers:
     def __init__(self) -> None:
         try:
             from fastwarc.warc import ArchiveIterator, WarcRecordType
-            from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5  # type: ignore[import-untyped]
+            from resiliparse.parse.encoding import detect_encoding  # type: ignore[import-untyped]
         except ImportError as error:
             raise MissingExtra(
                 f"web archives need a package that is not installed ({error.name})",
@@ -56,7 +57,7 @@ class Parsers:
             ) from error
         self.kinds: Any = WarcRecordType
         self._iterator: Any = ArchiveIterator
-        self.detect_encoding, self.web_charset = detect_encoding, map_encoding_to_html5
+        self.detect_encoding = detect_encoding
 
     def record(self, data: bytes) -> Any:
         try:
@@ -72,31 +73,14 @@ class Parsers:
 def decode(body: bytes, declared: str | None, parse: Parsers, *, is_html: bool) -> tuple[str, int]:
     """In the charset of the byte order mark, else the declared one, else the likeliest;
     and how many characters stand for bytes that the charset does not have."""
-    charset = _charset(body, declared, parse, is_html)
+    codec = charsets.marked(body) or (codec_of(declared) if declared else None)
+    if codec is None:
+        likeliest = str(parse.detect_encoding(body, from_html_meta=is_html))
+        codec = codec_of(likeliest) or likeliest
     try:
-        return body.decode(charset).removeprefix("\ufeff"), 0
-    except UnicodeDecodeError as error:
-        text = body.decode(charset, "replace").removeprefix("\ufeff")
-        replaced = text.count("\ufffd")
-        if replaced > _MAX_REPLACED_FRACTION * len(text):
-            raise Broken("undecodable", f"byte {error.start} is not {charset}: {error.reason}") from error
-        return text, replaced
-
-
-def _charset(body: bytes, declared: str | None, parse: Parsers, is_html: bool) -> str:
-    for mark, charset in ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
-        if body.startswith(mark):
-            return charset
-    if declared:
-        # only charsets of the web; it answers utf-8 to any other name, so that one must have been meant
-        charset = parse.web_charset(_LATIN.get(declared, declared))
-        if charset != "utf-8" or declared.replace("_", "-") in ("utf-8", "utf8"):
-            return str(charset)
-    return str(parse.detect_encoding(body, from_html_meta=is_html))
-
-
-# names that the table of web charsets lacks
-_LATIN = {"latin-1": "iso-8859-1", "iso8859-1": "iso-8859-1", "iso_8859-1": "iso-8859-1"}
+        return charsets.decode(body, codec)
+    except charsets.Undecodable as error:
+        raise Broken("undecodable", str(error)) from error
 
 
 # --- the reader ---
@@ -125,6 +109,7 @@ def resolve(source: Source, files: list[InputFile]) -> Json:
     options["extract"] = (source.extract or Extract()).model_dump(mode="json")
     open_engine(options["extract"], main_text=options["main_text"])
     options["extractor"] = engine_version(options["extract"])
+    options["version"] = _VERSION
     return options
 
 
@@ -239,6 +224,7 @@ def _document(record: Any, id: str | None, parse: Parsers, engine: Engine, readi
         "status": status,
         "language": headers.get("WARC-Identified-Content-Language"),
         "replaced_chars": replaced or None,
+        "truncated": headers.get("WARC-Truncated") or None,
         **_said_of_itself(head, marks),
     }
     license = head.license if reading.options.get("license") == "page" else None

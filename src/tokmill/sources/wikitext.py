@@ -34,6 +34,13 @@ _DROPPED_TAGS = frozenset({
     "maplink", "hiero", "style", "script", "templatestyles", "templatedata", "categorytree", "inputbox",
     "includeonly", "section", "indicator",
 })
+# Of extensions: MediaWiki takes out what is in them before it looks for comments.
+_TAGS_OF_EXTENSIONS = (
+    "nowiki", "pre", "gallery", "indicator", "langconvert", "includeonly", "ref", "references", "math",
+    "chem", "ce", "source", "syntaxhighlight", "poem", "score", "timeline", "graph", "chart", "mapframe",
+    "maplink", "hiero", "templatestyles", "templatedata", "categorytree", "inputbox", "imagemap", "section",
+    "phonos",
+)
 _UNPARSED_TAGS = frozenset({"math", "chem", "ce", "source", "syntaxhighlight"})
 _BLOCK_TAGS = frozenset({
     "p", "div", "blockquote", "center", "pre", "poem", "ul", "ol", "dl", "li", "dd", "dt",
@@ -41,6 +48,8 @@ _BLOCK_TAGS = frozenset({
 })
 # fmt: on
 
+_COMMENT_OR_EXTENSION = re.compile(rf"<!--|<({'|'.join(_TAGS_OF_EXTENSIONS)})(?=\s|/?>)", re.IGNORECASE)
+_CLOSING = {tag: re.compile(rf"</{tag}\s*>", re.IGNORECASE) for tag in _TAGS_OF_EXTENSIONS}
 _QUOTES = re.compile(r"'{2,}")
 _SWITCHES = re.compile(
     r"__(?:(?:NO|FORCE)?TOC|(?:NO)?INDEX|NOEDITSECTION|(?:NO)?NEWSECTIONLINK|HIDDENCAT|DISAMBIG|NOGALLERY"
@@ -63,18 +72,20 @@ class Unparsable(ValueError):
     """The parser cannot make sense of a page."""
 
 
+# Of how its answer is read. 2: a comment that is open in a tag of an extension ends with it.
+_VERSION = 2
+
+
 def parser_version() -> str:
     """What the texts depend on beside the dump."""
-    return f"mwparserfromhell {_parser().__version__}"
+    return f"mwparserfromhell {_parser().__version__}, {_VERSION}"
 
 
 def plain_text(source: str, hidden_prefixes: frozenset[str] = HIDDEN_PREFIXES) -> str:
     """`hidden_prefixes`: namespaces, in lower case,
     that a link puts the page into instead of showing a text."""
     parser = _parser()
-    open_comment = source.find("<!--", source.rfind("-->") + 1)
-    if open_comment >= 0:
-        source = source[:open_comment]  # it goes on to the end of the page
+    source = _without_open_comments(source)
     _check_nesting(source)
     pieces: list[str] = []
     try:
@@ -103,6 +114,40 @@ def _parser() -> Any:
             next="pip install 'tokmill[wikipedia]'",
         ) from error
     return mwparserfromhell
+
+
+def _without_open_comments(source: str) -> str:
+    """A comment that is not closed goes on to the end of the page; one in a tag of an extension to the end of
+    that, and where the tag is shown as it is written it is none."""
+    if "<!--" not in source:
+        return source
+    pieces: list[str] = []
+    done = at = 0
+    never_closed: set[str] = set()
+    while opening := _COMMENT_OR_EXTENSION.search(source, at):
+        at = opening.end()
+        if opening[1] is None:
+            end = source.find("-->", at)
+            if end < 0:
+                return "".join([*pieces, source[done : opening.start()]])
+            at = end + len("-->")
+            continue
+        tag = opening[1].lower()
+        if tag in never_closed:
+            continue
+        inside = source.find(">", at) + 1
+        if inside and source[inside - 2] == "/":
+            at = inside
+            continue
+        closing = _CLOSING[tag].search(source, inside) if inside else None
+        if closing is None:
+            never_closed.add(tag)
+            continue
+        if _parser().definitions.is_parsable(tag):
+            pieces += [source[done:inside], _without_open_comments(source[inside : closing.start()])]
+            done = closing.start()
+        at = closing.end()
+    return "".join([*pieces, source[done:]])
 
 
 def _check_nesting(source: str) -> None:

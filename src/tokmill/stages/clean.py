@@ -13,7 +13,6 @@ The texts are not written again: what cleaning leaves is the ingested text with 
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -51,12 +50,11 @@ from tokmill.schema import EDITS, EXAMPLES, MARKS, ledger_table, one_piece
 from tokmill.stages.losses import cleaning_losses
 from tokmill.stages.sampling import draws
 from tokmill.stages.score.stage import with_models
-from tokmill.stages.warnings import language_warnings, tell
+from tokmill.stages.warnings import cleaning_warnings, tell
 
 if TYPE_CHECKING:
     from tokmill.recipe.cleaning import CleanLimits
 
-_LOG = logging.getLogger("tokmill.clean")
 
 EXAMPLES_PER_REASON = 3
 _EXAMPLE_CHARS = 2000
@@ -97,17 +95,15 @@ def conduct(step: Step[CleanOptions, CleanExtra], upstream: Mapping[str, Artifac
     inferred = upstream.get(f"inference/{step.options.source}")
     task = _task_with_models(step, upstream)
     entries = ingested.manifest.entries(_DOCUMENTS)
-    _tell_what_is_off(step.options)
     receipts = yield [
         _with_scores(shard_task(task, ingested.directory, entry), inferred) for entry in entries
     ]
     counts = add_counts(NO_DOCUMENTS, sum_counts(receipts))
     _check_nul(step, counts)
     check_loss(step, counts)
-    _tell_no_urls(step.options, counts)
     ledgers = [step.directory / e.path for receipt in receipts for e in receipt.files if e.table == "ledger"]
     tell(step.name, cleaning_losses(step.options, counts, step.extra.limits.warn_source_loss, ledgers))
-    tell(step.name, language_warnings(step.options, counts))
+    tell(step.name, cleaning_warnings(step.options, counts))
     return Outcome(receipts, counts, {})
 
 
@@ -129,31 +125,6 @@ def _with_scores(task: Task[CleanOptions], inferred: Artifact | None) -> Task[Cl
     path = f"scores-{task.key}.parquet"
     (entry,) = (one for one in inferred.manifest.files if one.path == path)
     return replace(task, inputs=[*task.inputs, table_input(_STORED, inferred.directory, entry)])
-
-
-def _tell_what_is_off(options: CleanOptions) -> None:
-    """A language that only the source could say, and it does not."""
-    language = options.language
-    if language and language.asked.method == "field" and language.applied == "none":
-        kept = f", and all of it is kept beside {', '.join(language.asked.keep)}"
-        _LOG.warning(
-            "source %s: its language is not known%s: no `fields.language` says which field holds it",
-            options.source,
-            kept if language.asked.keep else "",
-        )
-
-
-def _tell_no_urls(options: CleanOptions, counts: Json) -> None:
-    """Lists that judge nothing, without a word."""
-    if options.urls and counts["in"] and not counts["with_url"]:
-        _LOG.warning(
-            "source %s: none of its %s documents has a URL in `meta.%s`, so nothing is blocked; carry "
-            "it along with `fields: {meta: [%s]}`, or name another key with `urls.field`",
-            options.source,
-            f"{counts['in']:,}",
-            options.urls.field,
-            options.urls.field,
-        )
 
 
 def perform_clean(task: Task[CleanOptions]) -> Made:

@@ -6,7 +6,8 @@
                                 pass
     weighted_keys(draws, w)     -ln(u)/w: the k smallest are a weighted sample (A-ES, Efraimidis & Spirakis
                                 2006)
-    below_fraction(ids, f)      stable under growth: a document is in or out whatever else is there
+    below_fraction(ids, f)      stable under growth: a document is in or out whatever else is there, and its
+                                side of a split, which goes by the same ids, has no part in it
     shuffle_buffer(n, k, size)  which of the first n records a shuffle buffer hands out: near the head, not
                                 uniform
 
@@ -47,7 +48,6 @@ from numpy.typing import NDArray
 from tokmill.formats.ids import SPLITS as SPLITS
 from tokmill.kernels import hashing
 from tokmill.schema import NO_SPLIT, string_column
-from tokmill.storage.tables import id_hashes
 
 # Two odd constants set the two lanes of the hash apart; the seed moves both.
 _LANES = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
@@ -81,12 +81,16 @@ def weighted_keys(drawn: NDArray[np.uint64], weights: NDArray[np.float64]) -> ND
 
 
 def below_fraction(doc_ids: Any, fraction: Decimal, seed: int) -> NDArray[np.bool_]:
-    """sha256(doc_id), moved by the seed, against the fraction in integer arithmetic."""
+    """A hash of the id for samples alone, against the fraction in integer arithmetic: who is held out goes by
+    sha256(doc_id), and of those a sample has its fair share."""
     threshold = int(Fraction(fraction) * (1 << 64))
-    moved = id_hashes(doc_ids) + np.uint64((seed * _LANES[0]) & _MASK)
     if threshold >> 64:
-        return np.ones(len(moved), np.bool_)
-    return moved < np.uint64(threshold)
+        return np.ones(len(doc_ids), np.bool_)
+    start = np.frombuffer(hashlib.sha256(f"sample {seed}".encode()).digest()[:16], "<u8")
+    state = np.tile(start.astype(np.uint64), (len(doc_ids), 1))
+    hashing.mix_column(*string_column(doc_ids), state)
+    is_below: NDArray[np.bool_] = state[:, 0] < np.uint64(threshold)
+    return is_below
 
 
 def shuffle_buffer(count: int, k: int, size: int, seed: int) -> NDArray[np.int64]:

@@ -3,22 +3,27 @@
     documents-<key> ─ ids in forgotten.parquet go ─> documents-<key>.r<n>, ids-<key>.r<n>
     ledger-<chunk>  ─ a row for each that went ────> ledger-<chunk>.r<n>
 
-No source is read. `n` counts the takedowns of a source: new files have new names, so that a kill at any
+    a source read anew, whole ─ ids of the list that no record has ─> a warning: what was taken down may be
+                                back under another id
+
+No source is read here. `n` counts the takedowns of a source: new files have new names, so that a kill at any
 moment leaves the old ones whole, and the step ends by sweeping them away. A chunk that has none of the
 documents keeps its files.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tokmill.artifacts.manifest import FileEntry, Json, Manifest, Receipt, add_counts, sum_counts
 from tokmill.artifacts.step import Conduct, Made, Outcome, Task, TaskOptions, table_input
-from tokmill.artifacts.tombstones import REASON, Forgotten, forgotten_ledger, load_forgotten
+from tokmill.artifacts.tombstones import REASON, Forgotten, forgotten_ledger, ids_of, load_forgotten
 from tokmill.artifacts.upstream import shard_key
 from tokmill.formats.index import map_ids
 from tokmill.schema import LEDGER
@@ -31,6 +36,7 @@ from tokmill.stages.ingest.shards import (
     write_ids_of,
     write_ledger_table,
 )
+from tokmill.stages.warnings import tell
 from tokmill.storage.tables import load_table
 
 
@@ -56,6 +62,30 @@ def conduct_forget(step: IngestStep, before: Manifest) -> Conduct:
     if made:
         facts["forgotten"] = {"round": number, "documents": counts["dropped"][REASON]}
     return Outcome(receipts, counts, facts)
+
+
+def tell_unmet(step: IngestStep, receipts: Sequence[Receipt]) -> Json:
+    """As facts: ids that were taken down, and that a source which was read to its end does not have. None
+    knows whether their documents are gone, or are there under other ids."""
+    if step.options.forgotten is None:
+        return {}
+    assert step.extra.forgotten is not None, "a digest is that of a list"
+    source = step.options.reading.source
+    unmet = set(ids_of(load_forgotten(step.extra.forgotten.parent), source))
+    for entry in (entry for receipt in receipts for entry in receipt.files if entry.table == "ledger"):
+        ledger = load_table(step.directory / entry.path, ["doc_id", "reason"])
+        rows = ledger.filter(pc.equal(ledger.column("reason"), REASON)).column("doc_id").to_pylist()
+        unmet -= {doc_id.removeprefix("sha256:") for doc_id in rows}
+    if not unmet:
+        return {}
+    ids = "1 id that was taken down is" if len(unmet) == 1 else f"{len(unmet):,} ids that were taken down are"
+    line = (
+        f"{ids} not in {source} any more: either its documents are gone, or they are back under other ids, "
+        "as `files`, `fields.id`, `template` or `chat` of the source changed, or its records did; look for "
+        "what they said, and take it down again under the ids that it has now"
+    )
+    tell(step.name, [line])
+    return {"warnings": [line]}
 
 
 def _holding(directory: Path, receipt: Receipt, forgotten: Forgotten) -> list[FileEntry]:

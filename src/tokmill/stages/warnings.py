@@ -3,11 +3,12 @@ It is said at once, at the end of the run, by the report and the review.
 
     manifest: counts, facts, config ─┬─ losses of clean and dedup             (losses.py)
                                      ├─ packs that met another language       clean
+                                     ├─ lists without URLs, fields that lack  clean
                                      ├─ documents that share one id           split
                                      ├─ a held-out split larger than training split, build
                                      ├─ a vocabulary smaller than asked for   tokenizer
                                      ├─ control tokens that it lacks          ingest, tokenizer
-                                     └─ facts.warnings                        mixture, build
+                                     └─ facts.warnings                        ingest, mixture, build
 
 Nothing of it is in a fingerprint: bounds are read from the recipe of today,
 and steps that are up to date are judged again.
@@ -58,7 +59,36 @@ def tell(step: str, warnings: Iterable[Warning | Loss | str]) -> None:
         _LOG.warning("%s: %s", step, warning)
 
 
-def language_warnings(options: CleanOptions, counts: Json) -> Iterator[Warning]:
+def cleaning_warnings(options: CleanOptions, counts: Json) -> Iterator[Warning]:
+    """Of a source: what was to judge it, and cannot."""
+    came = counts["in"]
+    whole = ("of the source", came, "documents")
+    language = options.language
+    if came and language and language.asked.method == "field" and language.applied == "none":
+        kept = f", and all of it is kept beside {', '.join(language.asked.keep)}"
+        yield Warning(
+            f"source {options.source}",
+            f"the language of {options.source} is not known{kept if language.asked.keep else ''}",
+            "say with `fields.language` which field holds it",
+            ("of no known language", came, "documents"),
+            whole,
+            ("documents of no known language", 0, "documents", "fields.language"),
+        )
+    if came and options.urls and counts.get("with_url") == 0:
+        field = options.urls.field
+        yield Warning(
+            f"source {options.source}",
+            f"none of {came:,} documents of {options.source} has a URL in `meta.{field}`, so nothing is "
+            "blocked",
+            f"carry it along with `fields: {{meta: [{field}]}}`, or name another key with `urls.field`",
+            ("without a URL", came, "documents"),
+            whole,
+            ("documents without a URL", came - 1, "documents", "urls.field"),
+        )
+    yield from _language_warnings(options, counts)
+
+
+def _language_warnings(options: CleanOptions, counts: Json) -> Iterator[Warning]:
     """A pack that was made for English, and a source that is not."""
     packs, looks = options.sieve.languages(), counts.get("looks", {})
     looked = sum(looks.values())
@@ -211,7 +241,7 @@ def warnings_of_run(artifacts: Mapping[str, Artifact]) -> Iterator[tuple[str, Wa
         manifest = artifact.manifest
         found: Iterable[Warning] = ()
         if manifest.kind == "clean":
-            found = language_warnings(manifest.options(CleanOptions), manifest.counts)
+            found = cleaning_warnings(manifest.options(CleanOptions), manifest.counts)
         elif manifest.kind == "split":
             found = split_warnings(manifest.config, manifest.counts, manifest.facts)
         elif manifest.kind == "tokenizer":

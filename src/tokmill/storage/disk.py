@@ -37,6 +37,7 @@ import io
 import itertools
 import os
 import secrets
+import stat
 import sys
 import threading
 from collections.abc import Iterator
@@ -187,7 +188,7 @@ class _Syncing:
 
 
 @contextlib.contextmanager
-def open_commit(path: Path) -> Iterator[CommitFile]:
+def open_commit(path: Path, mode: int | None = None) -> Iterator[CommitFile]:
     """Write `path` whole or not at all."""
     path = Path(path)
     temp = temp_beside(path)
@@ -196,6 +197,8 @@ def open_commit(path: Path) -> Iterator[CommitFile]:
         descriptor = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         try:
+            if mode is not None:
+                os.fchmod(descriptor, mode)
             file = CommitFile(descriptor, path)
             try:
                 yield file
@@ -219,10 +222,26 @@ def temp_beside(path: Path) -> Path:
     return path.with_name(f"{TEMP_PREFIX}{os.getpid()}-{_mark()}-{next(_serial)}-{path.name}")
 
 
+def place_beside(directory: Path, suffix: str) -> Path:
+    """What goes with a directory, whichever name that is called by: beside what a link, or `.`, leads to."""
+    is_itself = directory.name not in ("", "..") and not directory.is_symlink()
+    own = directory if is_itself else directory.resolve()
+    return own.with_name(f"{own.name}{suffix}")
+
+
 def commit_bytes(path: Path, data: object) -> Written:
     with open_commit(path) as file:
         file.write(data)
     return file.written
+
+
+def rewrite_bytes(path: Path, data: object) -> None:
+    """A file of somebody's own: a link to it stays one, and it keeps its mode."""
+    with told_as_unwritable(path):
+        path = path.resolve()
+        mode = stat.S_IMODE(path.stat().st_mode)
+    with open_commit(path, mode) as file:
+        file.write(data)
 
 
 def move_committed(path: Path, target: Path) -> None:

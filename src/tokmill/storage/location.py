@@ -12,10 +12,12 @@ task is told. Each range is read under If-Match: a version that is gone is an er
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Protocol
 
@@ -135,6 +137,7 @@ AnyPath = Path | Remote
 
 class InputFile(NamedTuple):
     """`name` is the path below the pattern's fixed part: what manifests record, the same on every machine.
+    `written` is the whole path in the words of the pattern, of what a pattern found.
 
     An object has no time that can be trusted: there `modified_ns` is a number made of its etag.
     """
@@ -143,6 +146,18 @@ class InputFile(NamedTuple):
     path: AnyPath
     bytes: int
     modified_ns: int
+    written: str = ""
+
+
+def marks_of_place(path: AnyPath) -> Iterator[str]:
+    """Of a file or directory of this machine, where it is and which one it is: either is enough to know it
+    again, moved or seen from another node. An object's version is known by its etag."""
+    if is_url(path):
+        return
+    yield hashlib.sha256(os.fsencode(os.path.realpath(str(path)))).hexdigest()[:16]
+    with contextlib.suppress(OSError):
+        there = Path(str(path)).stat()
+        yield f"{there.st_dev}:{there.st_ino}"
 
 
 def open_input(text: str, size: int) -> AnyPath:

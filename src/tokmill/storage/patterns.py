@@ -2,6 +2,7 @@
 
     find_files("data/*.jsonl.zst", base)            ->  sorted InputFile(name, path, bytes, modified_ns)
     find_files("s3://bucket/data/*.jsonl.zst", …)   ->  the same, of objects
+    find_all_files(["a/x.jsonl", "b/x.jsonl"], …)   ->  of several patterns: x.jsonl, b/x.jsonl
 
 A pattern means the same in both: `*` stays within a part of the path, `**` is any number of parts, and what
 begins with a dot is found only by a dot.
@@ -18,13 +19,14 @@ import json
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tokmill.errors import CorruptFile, EmptyGlob, InputError, StorageError
 from tokmill.storage.cloud import Meta
 from tokmill.storage.location import (
+    AnyPath,
     InputFile,
     ObjectFile,
     ObjectUrl,
@@ -34,6 +36,35 @@ from tokmill.storage.location import (
     read_whole,
 )
 from tokmill.storage.objects import open_store
+
+
+def find_all_files(patterns: Iterable[str], base: Path) -> list[InputFile]:
+    """In the order of the patterns, sorted by name within each, no file and no name twice: one whose name an
+    earlier file has shows more of its path, as the pattern writes it. So a pattern that is added at the end
+    renames nothing: ids of documents may be made of these names."""
+    seen: dict[str, InputFile] = {}
+    names: set[str] = set()
+    for pattern in patterns:
+        for file in find_files(pattern, base):
+            if (place := _whole_path(file.path)) not in seen:
+                name = next(name for name in _names(file) if name not in names)
+                seen[place] = file._replace(name=name)
+                names.add(name)
+    return list(seen.values())
+
+
+def _whole_path(path: AnyPath) -> str:
+    """The same however it was found."""
+    return str(path.resolve()) if isinstance(path, Path) else str(path).rpartition("#")[0]
+
+
+def _names(file: InputFile) -> Iterator[str]:
+    """2.txt, y/2.txt, …, data/y/2.txt, ./data/y/2.txt"""
+    yield file.name
+    parts = file.written.split("/")
+    for depth in range(file.name.count("/") + 2, len(parts) + 1):
+        yield "/".join(parts[-depth:])
+    yield f"./{file.written}"
 
 
 def find_files(pattern: str, base: Path) -> list[InputFile]:
@@ -52,12 +83,11 @@ def find_files(pattern: str, base: Path) -> list[InputFile]:
         if match.endswith(os.sep):  # what is below a name; also said of a file, by "a.jsonl/**"
             continue
         if path.is_file():
-            stat = path.stat()
-            found.add(InputFile(path.relative_to(root).as_posix(), path, stat.st_size, stat.st_mtime_ns))
+            found.add(_found_file(path, root, _as_written(match, pattern)))
         elif path.is_dir():  # what `**` finds is also found file by file
             for part in _saved_files(path) if "**" not in pattern else ():
-                stat = part.stat()
-                found.add(InputFile(part.relative_to(root).as_posix(), part, stat.st_size, stat.st_mtime_ns))
+                written = f"{_as_written(match, pattern)}/{part.relative_to(path).as_posix()}"
+                found.add(_found_file(part, root, written))
         elif not path.exists():
             raise StorageError(
                 "is a link to a file that is not there",
@@ -73,6 +103,19 @@ def find_files(pattern: str, base: Path) -> list[InputFile]:
             next=_why_empty(root, base, PurePosixPath(pattern).name),
         )
     return sorted(found)
+
+
+def _found_file(path: Path, root: Path, written: str) -> InputFile:
+    stat = path.stat()
+    return InputFile(path.relative_to(root).as_posix(), path, stat.st_size, stat.st_mtime_ns, written)
+
+
+def _as_written(match: str, pattern: str) -> str:
+    """With the `~` that the pattern has for the directory of somebody."""
+    home = PurePosixPath(pattern).parts[0]
+    if not home.startswith("~"):
+        return PurePosixPath(match).as_posix()
+    return (home / PurePosixPath(match).relative_to(Path(home).expanduser())).as_posix()
 
 
 def _matching(wanted: Path, base: Path) -> list[str]:
@@ -231,7 +274,7 @@ def find_objects(pattern: str) -> list[InputFile]:
 def _found(url: ObjectUrl, meta: Meta, fixed: str) -> InputFile:
     name = meta.key.removeprefix(f"{fixed}/") if fixed else meta.key
     file = ObjectFile(url._replace(key=meta.key), meta.size, meta.etag, meta.modified)
-    return InputFile(name, file, file.size, file.version_number)
+    return InputFile(name, file, file.size, file.version_number, str(url._replace(key=meta.key)))
 
 
 def _matches(parts: list[str], wanted: list[str]) -> bool:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tokmill.artifacts.history import history_entry
 from tokmill.artifacts.manifest import Json, Manifest
 from tokmill.artifacts.progress import Progress, Silence
 from tokmill.artifacts.step import Step
@@ -151,7 +152,8 @@ def _decide(
         if not chosen.documents:
             return Forgetting(out, True, affected, root.digest)
         refuse_emptied_domains(run, chosen, root.config)
-        # what is missing outside is missed before anything is written
+        # what is missing is missed before anything is written
+        history_entry(out)
         steps_of_run(out, list(run.artifacts), root.config, _home(out, base), affected["sources"])
         known = add_forgotten(run.forgotten, chosen.hashes, root.digest)
         forgotten = with_takedown(known, run.forgotten, selection, root.digest)

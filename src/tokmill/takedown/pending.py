@@ -16,15 +16,13 @@ import msgspec
 from tokmill.artifacts.directory import begin
 from tokmill.artifacts.manifest import MANIFEST, Json, Manifest, canonical
 from tokmill.artifacts.previous import previous_directory
+from tokmill.artifacts.runs import DERIVED
 from tokmill.artifacts.step import Step
 from tokmill.artifacts.tombstones import PENDING_FILE, write_forgotten
 from tokmill.audit.places import RunPlaces, text_index_path
-from tokmill.pipeline.run_manifest import REVIEW
+from tokmill.pipeline.run_manifest import REVIEW, SET
 from tokmill.stages.ingest.options import IngestOptions
 from tokmill.storage.disk import commit_bytes
-
-# What other commands write into a run: they quote documents, and are made again from what is left.
-_DERIVED = ("report.html", "report.json", "review.md", "review.json", "DATACARD.md", "croissant.json")
 
 
 class Pending(msgspec.Struct):
@@ -45,7 +43,7 @@ class Pending(msgspec.Struct):
 
 def set_out(out: Path, run: RunPlaces, root: Manifest, forgotten: Any, affected: Json, asked: str) -> Pending:
     """What is to be done, on disk before anything is."""
-    derived = (*_DERIVED, f"../{previous_directory(out).name}", str(text_index_path(run).absolute()))
+    derived = (*DERIVED, f"../{previous_directory(out).name}", str(text_index_path(run).absolute()))
     pending = Pending(
         selection=asked,
         name=root.step,
@@ -58,7 +56,7 @@ def set_out(out: Path, run: RunPlaces, root: Manifest, forgotten: Any, affected:
         affected=affected,
         removed=[name for name in derived if (out / name).exists()],
         review=root.environment.get(REVIEW),
-        settings=root.environment.get("set"),
+        settings=root.environment.get(SET),
     )
     # in this order: with the list alone nothing is lost, and the same command begins again
     write_forgotten(out, forgotten)

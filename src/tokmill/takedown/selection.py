@@ -51,7 +51,7 @@ def read_doc_ids(path: Path, source: str | None) -> list[tuple[str | None, str]]
     """Each with the source it is of, or None for any."""
     ids: list[tuple[str | None, str]] = []
     try:
-        lines = path.read_bytes().decode().split("\n")
+        lines = path.read_bytes().decode().removeprefix("\ufeff").split("\n")
     except UnicodeDecodeError as error:
         raise InputError(
             f"is not UTF-8 (byte {error.start:,})", where=str(path), next="give an id per line, as UTF-8"

@@ -39,7 +39,7 @@ from tokmill.stages.ingest.stage import INPUT_STATS
 from tokmill.stages.registry import STAGES
 from tokmill.stages.score.stage import ScoreExtra
 from tokmill.storage.location import InputFile, file_sha256, local_path
-from tokmill.storage.patterns import find_files
+from tokmill.storage.patterns import find_all_files
 
 
 def steps_of_run(
@@ -47,7 +47,14 @@ def steps_of_run(
 ) -> list[Step]:
     """Of the run as it is; `sources` are those that something is taken from."""
     forgotten = load_forgotten(out)
-    scores = recorded.scores if (recorded := parse_recorded(recipe)) else []
+    recorded = parse_recorded(recipe)
+    if recorded is None:
+        raise InputError(
+            "the recipe that it was made with cannot be read: another version wrote it down",
+            where=str(out),
+            next="run the recipe with this version and give the same command again, or use that version",
+        )
+    scores = recorded.scores
     learning = {score.name: score.train for score in scores if score.train is not None}
     redone = {f"ingest/{source}" for source in sources}
     steps = []
@@ -103,7 +110,7 @@ def _ingest(
     digest = digest_of_source(forgotten, options.reading.source)
     stats = manifest.environment.get(INPUT_STATS, {})
     extra = IngestExtra(
-        files=[InputFile(name, Path(name), size, modified) for name, (size, modified, _) in stats.items()],
+        files=[InputFile(name, Path(name), size, modified) for name, (size, modified, *_) in stats.items()],
         hub=Hub.model_validate(options.hub.asked) if options.hub else None,
         max_bad_fraction=Decimal(1),
         forgotten=out / FORGOTTEN_FILE,
@@ -121,13 +128,13 @@ def _show_hooks(manifest: Manifest, plugins: Iterable[Plugin], base: Path) -> No
 
 
 def _url_lists(
-    recipe: Recipe | None, manifest: Manifest, options: CleanOptions, base: Path
+    recipe: Recipe, manifest: Manifest, options: CleanOptions, base: Path
 ) -> dict[str, tuple[Path, str]]:
     """Those that the source was cleaned by, as they were: without one of them blocked pages would be back."""
     if not options.urls or not options.urls.lists:
         return {}
-    source = next((one for one in recipe.sources if one.name == options.source), None) if recipe else None
-    if recipe is None or source is None:
+    source = next((one for one in recipe.sources if one.name == options.source), None)
+    if source is None:
         raise _outside(base, f"lists of URLs of {manifest.step}")
     try:
         found = url_list_files(recipe, source, base)
@@ -176,15 +183,13 @@ def _benchmarks(recipe: Json, manifest: Manifest, base: Path) -> list[InputFile]
     against = recipe["dedup"]["against"]
     if against is None:
         return []
-    found: dict[InputFile, None] = {}
-    for pattern in against["files"]:
-        try:
-            found |= dict.fromkeys(find_files(pattern, base))
-        except InputError:
-            raise _outside(base, f"benchmark files of dedup.against ({pattern})") from None
+    try:
+        found = find_all_files(against["files"], base)
+    except InputError as error:
+        raise _outside(base, f"benchmark files of dedup.against ({error.where})") from None
     for file in found:
         _check_same(local_path(file.path), manifest.inputs.get(f"file against {file.name}"), "a benchmark")
-    return list(found)
+    return found
 
 
 def _references(recipe: Json, manifest: Manifest, base: Path, out: Path) -> list[EarlierCorpus]:

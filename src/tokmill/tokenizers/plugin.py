@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import canonical
-from tokmill.artifacts.plugins import SAMPLE, Plugin
+from tokmill.artifacts.plugins import Plugin
 from tokmill.errors import TokenizerError
 from tokmill.tokenizers.protocol import Boundaries, Encoded, by_bytes
 
@@ -59,12 +59,20 @@ class PluginTokenizer:
                 "return an object with vocab_size, encode_batch, decode and token_id",
             )
         self.vocab_size: int = size
-        self.specials: Mapping[str, int] = dict(getattr(self._theirs, "specials", {}))
+        with self.plugin.blamed():
+            self.specials: Mapping[str, int] = dict(getattr(self._theirs, "specials", {}))
+        for token, id in self.specials.items():
+            is_id = isinstance(id, int | np.integer) and 0 <= id < size
+            if not (isinstance(token, str) and token and is_id):
+                raise self.plugin.fault(
+                    f"has the special token {token!r} with the id {id!r}",
+                    f"let `specials` be texts with ids below vocab_size, which is {size:,}",
+                )
         self.engine = f"{self.plugin.name} {self.plugin.digest[:8]}"
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        if self.plugin.is_first_call():
-            first, second = (self._encode(texts[:SAMPLE]) for _ in range(2))
+        if count := self.plugin.asked_twice(len(texts)):
+            first, second = (self._encode(texts[:count]) for _ in range(2))
             self.plugin.refuse_difference(_sequences(first), _sequences(second))
         return self._encode(texts)
 

@@ -44,6 +44,8 @@ _MARK_BYTES: Final = 3
 # All of the block: a text that has any of them is nobody's.
 RESERVED: Final = "".join(map(chr, range(0xFDD0, 0xFDF0)))
 _WITHOUT: Final = dict.fromkeys(map(ord, MARKS))
+_MARK: Final = re.compile(f"([{''.join(MARKS)}])")
+_ANSWERS: Final = (ANSWER, GENERATED)
 
 # As ChatML, Llama 3, DeepSeek and Gemma spell them. [INST] is text for some models and a token for others.
 _LITERAL: Final = re.compile(r"<\|[^<>|\s]{1,60}\|>|<｜[^<>｜\s]{1,60}｜>|<(?:start|end)_of_turn>")
@@ -65,6 +67,19 @@ class Masked(NamedTuple):
 def without_marks(text: str) -> str:
     """As people are shown it."""
     return text.translate(_WITHOUT)
+
+
+def has_marks(text: str) -> bool:
+    return any(mark in text for mark in MARKS)
+
+
+def answer_bytes(text: str) -> int:
+    """What is learned of a text, without what ends an answer: the same for every tokenizer."""
+    if not has_marks(text):
+        return len(text.encode())
+    _, *parts = _MARK.split(text)
+    answers = (part for mark, part in zip(parts[::2], parts[1::2], strict=True) if mark in _ANSWERS)
+    return sum(len(part.encode()) for part in answers)
 
 
 def control_literals(template: str, *named: str) -> list[str]:

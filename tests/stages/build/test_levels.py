@@ -222,3 +222,5 @@ def test_a_target_that_ends_its_stage_ends_with_the_document_that_reaches_it(
     assert sum(taken) >= 16 * blocks > sum(taken[:-1])
     assert scheduling.summary.tokens == [sum(taken)]
     assert scheduling.summary.documents == [len(taken)]
+    # who comes after the last turn was not passed over
+    assert scheduling.summary.passed_over == [max(positions) + 1 - len(taken)]

@@ -263,6 +263,7 @@ def test_what_cannot_be_indexed_is_told_before_anything_is_written(run: Path, tm
         (RecipeError, {"directory": run, "name": "a/b"}),
         (RecipeError, {"directory": run, "threshold": "1.5"}),
         (RecipeError, {"directory": run, "threshold": "much"}),
+        (RecipeError, {"directory": run, "threshold": "nan"}),
         (RecipeError, {"directory": run, "ngram": 0}),
     ]
     for kind, options in refused:

@@ -15,7 +15,7 @@ import tokenizers
 
 import tokmill
 from mill import tokmill as command
-from tokmill.errors import RecipeError, TokmillError
+from tokmill.errors import InputError, RecipeError, TokmillError
 from tokmill.loader import Batches, open_dataset
 from written import load_lines, load_manifest, load_table, read_row_index
 
@@ -610,8 +610,8 @@ def test_a_tokenizer_file_that_lacks_them_is_named_and_one_that_has_them_is_not_
 
 
 def test_sharegpt_names_and_roles(tmp_path: Path) -> None:
-    turns = [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "Hello."}]
-    turns += [{"from": "observer", "value": "he waves"}]
+    turns = [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "Hello.", "content": "", "role": "?"}]
+    turns += [{"role": "user", "content": 7, "from": "observer", "value": "he waves"}]
     chat = {"messages": "conversations", "names": {"role": "from", "content": "value"}}
     path = corpus(tmp_path, [{"id": "s", "conversations": turns}], {**chat, "roles": {"observer": "user"}})
     tokmill.run(path, out=tmp_path / "out", workers=1, until="split")
@@ -733,3 +733,51 @@ def mask_of(batch: Any, ids: Any, mask: Any) -> Any:
     found = np.stack([mask[np.flatnonzero((ids == row).all(axis=1))[0]] for row in batch]).astype(bool)
     found[:, 0] = True
     return found
+
+
+TRANSFORMED = [
+    {"id": "a", "messages": say("Say ümlaut.", "It is ümlaut.")},
+    {"id": "b", "messages": say("Say it again.", "It is ümlaut, again.", "thanks", "Sure.")},
+]
+
+
+def transformed(directory: Path, body: str) -> Path:
+    """A run of two conversations and some notes whose texts this function changes."""
+    path = corpus(directory, TRANSFORMED, transforms=["hooks.py:change"])
+    code = f"import re\ndef change(columns):\n    return [{body} for text in columns['text']]\n"
+    (directory / "hooks.py").write_text(code)
+    return tokmill.run(path, out=directory / "out", workers=1).out
+
+
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        (r"re.sub(r'[^\x00-\x7f]', '', text)", "took marks of conversations out of 'a'"),
+        (r"text.replace('\ufdd2', '\ufdd1')", "took marks of conversations out of 'a'"),
+        ("text.replace('Note', '\ufdd2Note')", "put a mark of conversations into '"),
+        ("text.replace('Note', '\ufdef')", "put a mark of conversations into '"),
+    ],
+)
+def test_a_transform_that_loses_or_adds_marks_is_refused(body: str, what: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        transformed(tmp_path, body)
+    assert what in caught.value.what
+    assert caught.value.where == f"{tmp_path / 'hooks.py'}:change"
+    assert "U+FDD0" in caught.value.next
+
+
+def test_a_transform_may_change_answers_and_leave_nothing_of_a_document(tmp_path: Path) -> None:
+    out = transformed(tmp_path, "'' if 'thanks' in text else text.replace('ümlaut', 'umlauts, all')")
+    tokenizer = load_tokenizer(out)
+    ids, mask = rows_of(out / "build/rows/train")
+    found = {
+        span.doc_id: (ids[row, span.start : span.end].tolist(), mask[row, span.start : span.end].tolist())
+        for row, docs in read_row_index(out / "build/rows/train/index.jsonl.zst")
+        for span in docs
+        if span.source == "talk" and not span.offset
+    }
+    changed = say("Say umlauts, all.", "It is umlauts, all.")
+    for stored, whole in zip(found.pop("a"), expected(changed, tokenizer), strict=True):
+        assert len(stored) > 10
+        assert stored == whole[: len(stored)]
+    assert not found

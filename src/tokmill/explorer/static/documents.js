@@ -34,6 +34,7 @@ export async function show(params, context) {
   asked.set("limit", LIMIT);
   const told = await get("documents", asked, signal);
   const titles = titlesOf(run);
+  const names = run.columns.map((column) => column.name);
   const filters = params.getAll("f");
   const to = (values) => go("documents", changed(params, { offset: null, ...values }));
   const addFilter = (text) => to({ f: [...filters, text] });
@@ -52,7 +53,7 @@ export async function show(params, context) {
   const chosen = h(
     "div",
     { class: "chips" },
-    chips(filters, titles, (at) => to({ f: filters.filter((_, other) => other !== at) })),
+    chips(filters, names, titles, (at) => to({ f: filters.filter((_, other) => other !== at) })),
     params.get("q")
       ? h(
           "span",

@@ -3,10 +3,12 @@
 import { figure, h } from "./dom.js";
 import { name as named } from "./text.js";
 
-export function parseFilter(text) {
+// Of one of these columns: a name may have a colon in it, and the longest is meant.
+export function parseFilter(text, names) {
   const not = text.startsWith("!");
   const body = not ? text.slice(1) : text;
-  const at = body.indexOf(":");
+  const known = names.filter((name) => body.startsWith(name + ":")).map((name) => name.length);
+  const at = known.length ? Math.max(...known) : body.indexOf(":");
   const column = at < 0 ? body : body.slice(0, at),
     rest = at < 0 ? "" : body.slice(at + 1);
   if (rest === "null") return { not, column, kind: "null" };
@@ -53,12 +55,12 @@ export function words(filter, titles) {
   ];
 }
 
-export function chips(filters, titles, remove) {
+export function chips(filters, names, titles, remove) {
   return filters.map((text, at) =>
     h(
       "span",
       { class: "chip" },
-      words(parseFilter(text), titles),
+      words(parseFilter(text, names), titles),
       h(
         "button",
         { type: "button", class: "x", "aria-label": "remove the filter " + text, onclick: () => remove(at) },

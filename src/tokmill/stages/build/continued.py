@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.artifacts.history import HISTORY, Continues, History, ids_sha256, meaning_of
+from tokmill.artifacts.history import HISTORY, Continues, History, ids_sha256, load_history, meaning_of
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.step import Input, Made, Task, TaskOptions
 from tokmill.errors import InputError, TokenizerMismatch
@@ -39,8 +39,10 @@ def history_input(path: Path, continues: Continues) -> Input:
 
 def open_history(task: Task[Any]) -> History | None:
     """None: the run begins at the beginning."""
-    paths = task.paths(HISTORY)
-    return History(load_table(paths[0])) if paths else None
+    tables = (
+        load_history(Path(item.path), item.content_sha256) for item in task.inputs if item.role == HISTORY
+    )
+    return next(map(History, tables), None)
 
 
 def seen_levels(history: History, source: str, lengths: Path) -> NDArray[np.int64]:

@@ -134,6 +134,8 @@ def _perform(task: Task[SplitMixtureOptions]) -> Made:
         facts["continued"] = count_sets(documents, Path(task.directory) / order.entry.path, history)
         for name, sets in facts["continued"]["sources"].items():
             facts["sources"][name]["epochs"] = sets["epochs"]
+        for name, left in zip(found.names, found.capacities, strict=True):
+            facts["sources"][name]["left"] = left
     files = [order.entry, *parts]
     if had is not None:
         for number, stream in enumerate(streams):

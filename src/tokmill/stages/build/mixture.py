@@ -19,6 +19,9 @@ from tokmill.artifacts.history import Continues
 from tokmill.artifacts.manifest import Json
 from tokmill.errors import plural
 from tokmill.packing.mixture import (
+    AT_HAND,
+    LEFT,
+    OFFERED,
     Exhausted,
     Holding,
     Limit,
@@ -160,10 +163,15 @@ def limit_of_mixture(options: MixtureOptions, facts: Json | None) -> Limit | Non
     """Who ended the mixture of a split, as its manifest tells it; None where a target did."""
     if options.target is not None or not facts:
         return None
-    return limit_of_weights(
-        {
-            source: Part(options.domain_of[source], told["wanted"], told["available"], told["tokens"])
-            for source, told in facts["sources"].items()
-        },
-        options.sources,
-    )
+    sources: Json = facts["sources"]
+    at_hand = "left" if options.continues else "available"
+    if not all(at_hand in told for told in sources.values()):
+        return None  # an earlier version did not write it down
+    parts = {
+        name: Part(options.domain_of[name], told["wanted"], told[at_hand], told["tokens"])
+        for name, told in sources.items()
+    }
+    limit = limit_of_weights(parts, options.sources)
+    if limit is None:
+        return None
+    return limit._replace(what=LEFT if options.continues else OFFERED if options.chosen else AT_HAND)

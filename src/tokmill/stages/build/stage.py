@@ -154,8 +154,8 @@ def _warnings(
         )
     for receipt in receipts[1:]:
         held = receipt.counts["tokens"]["written"]
-        # a stage may be short: the others are trained on too
-        if held > tokens["written"] and not _is_stage(upstream):
+        # a stage may be short, and so may a rest: the others, or what was before, are trained on too
+        if held > tokens["written"] and not (_is_stage(upstream) or _is_rest(upstream)):
             yield (
                 f"{receipt.key} has {held:,} tokens and {receipts[0].key} {tokens['written']:,}: more is "
                 f"held out than trained on; lower `split.{receipt.key}_fraction`, or give training more with "

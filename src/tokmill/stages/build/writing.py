@@ -71,8 +71,8 @@ def write_format(directory: Path, tokens: SplitTokens) -> list[FileEntry]:
 
 def _read_back(directory: Path, tokens: SplitTokens, plugin: Plugin, format: Format) -> None:
     """The number of rows and the first of them are what was written."""
-    part = tokens.split if format.list_splits(directory) else None
     with plugin.blamed():
+        part = tokens.split if format.list_splits(directory) else None
         store = format.open_store(directory, part)
         found = [store.view(row).tolist() for row in range(min(store.size, SAMPLE))]
     first = next(iter(tokens.read_sequences()))

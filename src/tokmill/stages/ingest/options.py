@@ -41,6 +41,7 @@ class SampleOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     buffer: int = 0
     fraction: Decimal | None = None
     weight: str = ""
+    version: int = 1  # of how it is drawn: of hash 2
 
 
 class HubConfig(msgspec.Struct, frozen=True):
@@ -57,7 +58,8 @@ class HubOptions(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """Of an estimate: some documents of the source, drawn evenly; its limits are as much smaller."""
+    """Of an estimate: of the documents that the bounds of the source let in, some, drawn evenly; a sample of
+    fixed size is of these, and as much smaller."""
 
     share: Decimal  # of all documents of the source
     drawn: Decimal  # of those that are read
@@ -107,6 +109,7 @@ class ReadOptions(TaskOptions, frozen=True):
     owners: tuple[int, ...] | None = None  # threads: per input the number of its file
     entries: tuple[Entry, ...] | None = None  # of a directory: the files of this part
     part: Part | None = None
+    is_ahead: bool = False  # of the chunks before it, which may fill the room
 
 
 def as_fact(span: Span | None) -> list[int | None] | None:

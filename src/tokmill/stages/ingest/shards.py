@@ -163,7 +163,7 @@ def write_ledger(
             **common,
             "verdict": "drop",
             "file": [record.file or file for record in dropped],
-            "doc_id": [record.id for record in dropped],
+            "doc_id": [record.id or None for record in dropped],
             "reason": [record.reason for record in dropped],
             "value": [record.value for record in dropped],
             "threshold": [record.threshold for record in dropped],

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from tokmill.artifacts.manifest import Json, Receipt, add_counts, fingerprint_of
 from tokmill.artifacts.step import Conduct, Input, Made, Outcome, Stage, Step, Task, TaskFunction, TaskOptions
 from tokmill.artifacts.tombstones import REASON
 from tokmill.errors import InputChanged, InputError, TooManyBadRecords
+from tokmill.kernels.characters import measure_text
 from tokmill.schema import string_column
 from tokmill.sources.hubfile import from_url
 from tokmill.sources.readers import (
@@ -35,7 +38,7 @@ from tokmill.sources.readers import (
     list_hub,
     read_documents,
 )
-from tokmill.sources.reading import Batch, Dropped, Reading
+from tokmill.sources.reading import Batch, Dropped, Reading, count_presence
 from tokmill.stages.ingest import picking
 from tokmill.stages.ingest.options import (
     IngestOptions,
@@ -59,10 +62,18 @@ from tokmill.stages.ingest.shards import (
 )
 from tokmill.stages.ingest.threads import PostOptions, gather_posts, perform_posts, read_threads
 from tokmill.stages.sampling import below_fraction, draws
-from tokmill.stages.takedown import ForgetOptions, conduct_forget, perform_forget
+from tokmill.stages.takedown import ForgetOptions, conduct_forget, perform_forget, tell_unmet
 from tokmill.stages.tokens.reading import CHARS_PER_TOKEN
 from tokmill.storage.codecs import CUT_INSIDE
-from tokmill.storage.location import AnyPath, InputFile, Metered, file_sha256, local_path, open_input
+from tokmill.storage.location import (
+    AnyPath,
+    InputFile,
+    Metered,
+    file_sha256,
+    local_path,
+    marks_of_place,
+    open_input,
+)
 from tokmill.storage.records import BadRecord, Span
 from tokmill.storage.tables import load_table
 from tokmill.storage.tree import FileList
@@ -75,12 +86,12 @@ _FUSE_BELOW_BYTES = 16 << 20
 # Chunks read at a time towards a limit: enough to keep cores busy, few enough to throw away.
 _CHUNKS_TOWARDS_LIMIT = 8
 
-# environment key of the manifest: size, mtime and sha256 of each input,
+# environment key of the manifest: size, mtime and sha256 of each input, and marks of its place,
 # so that a file that was not touched is not hashed again
 INPUT_STATS = "input_stats"
 
 NOT_SAMPLED = "not_sampled"  # reason of a drop
-_FIXED_SAMPLES = ("reservoir", "weighted", "shuffle_buffer")
+FIXED_SAMPLES = ("reservoir", "weighted", "shuffle_buffer")
 
 Phase = Generator[list[Task], list[Receipt], list[Receipt]]
 
@@ -108,8 +119,8 @@ def conduct(step: IngestStep, upstream: Mapping[str, Artifact]) -> Conduct:
     room = _room_after(options, upstream)
     if room is not None and 0 in room.values():
         receipts = yield []  # a fallback that is not needed
-    elif options.sample is not None and options.sample.method in _FIXED_SAMPLES:
-        receipts = yield from _take_sample(step, _smaller(options.sample, options.part), tasks, room)
+    elif options.sample is not None and options.sample.method in FIXED_SAMPLES:
+        receipts = yield from _take_sample(step, options.sample, tasks, room)
     elif room is not None:
         receipts = yield from _take_until_full(tasks, room)
     else:
@@ -120,10 +131,11 @@ def conduct(step: IngestStep, upstream: Mapping[str, Artifact]) -> Conduct:
         _check_ceiling(step, counts, receipts, is_fallback=bool(upstream))
     facts: Json = {"corpus_digest": corpus_digest(receipts)}
     if room is not None:
-        is_full = any(receipt.facts.get("is_full") for receipt in receipts if not picking.is_scan(receipt))
-        facts["room"] = {name: 0 if is_full else left - _taken(counts)[name] for name, left in room.items()}
+        facts["room"] = _left_of(room, options, [one for one in receipts if not picking.is_scan(one)])
     of, sizes = (len(chunks), chunk_sizes(chunks.cut)) if chunks is not None else (len(list(tasks)), [])
     facts["scanned"] = _scanned(receipts, counts["in"], of, sizes, sum(file.bytes for file in files))
+    if room is None and options.sample is None and options.part is None:
+        facts |= tell_unmet(step, receipts)
     if receipts:
         facts |= _presence(reading, files, receipts, is_complete=facts["scanned"]["is_complete"])
     return Outcome(receipts, counts, facts)
@@ -157,7 +169,18 @@ def _facts(task: Task[ReadOptions]) -> Json:
     return {"file": task.options.file or None, "span": as_fact(task.options.span), "is_full": False}
 
 
-def _documents(
+def _documents(task: Task[ReadOptions], room: Room, facts: Json, *gathered: Any) -> Iterator[Any]:
+    """Those of `_read`. What is broken in a chunk that is read ahead is a fact:
+    it may lie behind the end that a limit makes."""
+    try:
+        yield from _read(task, room, facts, *gathered)
+    except InputError:
+        if not task.options.is_ahead:
+            raise
+        facts["is_broken"] = True
+
+
+def _read(
     task: Task[ReadOptions],
     room: Room,
     facts: Json,
@@ -181,9 +204,6 @@ def _documents(
             assert sample.fraction is not None, "a recipe has it where it samples by hash"
             is_taken = below_fraction(documents.column("doc_id"), sample.fraction, sample.seed)
             documents, rows = documents.filter(pa.array(is_taken)), rows[is_taken]
-        if task.options.part is not None:
-            is_drawn = _are_drawn(documents, task.options.part, facts)
-            documents, rows = documents.filter(pa.array(is_drawn)), rows[is_drawn]
         documents = room.take(documents)
         if room.is_full:
             batch = _until_full(batch, rows, documents.num_rows, room)
@@ -195,7 +215,9 @@ def _documents(
         bad.extend(batch.bad)
         dropped.extend(batch.dropped)
         if batch.presence:
-            facts["presence"] = add_counts(facts.get("presence", {}), dict(batch.presence))
+            facts["presence"] = add_counts(facts.get("presence", {}), count_presence(batch.presence))
+        if task.options.part is not None:
+            documents = _draw(documents, task, task.options.part, facts)
         dropped_by_hash[0] += batch.documents.num_rows - documents.num_rows
         yield documents
         if room.is_full:
@@ -214,21 +236,27 @@ def _until_full(batch: Batch, rows: Any, taken: int, room: Room) -> Batch:
     if batch.before is None:
         return batch
     bad, dropped = batch.before[end - room.is_used_up].tolist()
-    return batch._replace(bad=batch.bad[:bad], dropped=batch.dropped[:dropped])
+    presence = {label: has[: end + dropped] for label, has in batch.presence.items()}
+    return batch._replace(bad=batch.bad[:bad], dropped=batch.dropped[:dropped], presence=presence)
 
 
-def _are_drawn(documents: Any, part: Part, facts: Json) -> Any:
-    """By a hash of their own, that has nothing to do with samples and splits; `facts` learn what was read."""
+def _draw(documents: Any, task: Task[ReadOptions], part: Part, facts: Json) -> Any:
+    """Of what a sample by hash and a limit leave, each by its place: copies are not drawn together.
+    `facts` learn of how many."""
+    read = facts.get("read", {"docs": 0})
+    places = pa.array(np.arange(documents.num_rows) + read["docs"]).cast(pa.string())
     column = string_column(documents.column("text"))
-    read = {"docs": documents.num_rows, "bytes": int(column.offsets[-1] - column.offsets[0])}
-    facts["read"] = add_counts(facts.get("read", {}), read)
-    return draws(documents, part.seed) < np.uint64(min(int(part.drawn * 2**64), 2**64 - 1))
+    sizes = {"docs": documents.num_rows, "bytes": int(column.offsets[-1] - column.offsets[0])}
+    if "chars" in (task.options.room or {}):
+        sizes["chars"] = int(measure_text(column.data, column.offsets).chars.sum())
+    facts["read"] = add_counts(read, sizes)
+    where = sha256(f"{part.seed} {task.options.reading.source} {task.key}".encode()).digest()[:8]
+    drawn = draws(pa.table({"place": places}), int.from_bytes(where, "little"), by=("place",))
+    return documents.filter(pa.array(drawn < np.uint64(min(int(part.drawn * 2**64), 2**64 - 1))))
 
 
-def _smaller(sample: SampleOptions, part: Part | None) -> SampleOptions:
-    if part is None:
-        return sample
-    k, buffer = (max(int(size * part.share), 1) for size in (sample.k, sample.buffer))
+def _smaller(sample: SampleOptions, share: Decimal) -> SampleOptions:
+    k, buffer = (max(int(size * share), 1) for size in (sample.k, sample.buffer))
     return msgspec.structs.replace(sample, k=k, buffer=buffer)
 
 
@@ -287,9 +315,6 @@ def _room_after(options: IngestOptions, upstream: Mapping[str, Artifact]) -> dic
         "chars": [limit.chars, limit.tokens and CHARS_PER_TOKEN * limit.tokens],
         "bytes": [limit.megabytes and limit.megabytes * 1_000_000],
     }
-    if options.part is not None:
-        share = options.part.share
-        bounds = {name: [n and max(int(n * share), 1) for n in found] for name, found in bounds.items()}
     for artifact in upstream.values():
         for name, left in artifact.manifest.facts["room"].items():
             bounds[name].append(left)
@@ -332,15 +357,15 @@ def _take_all(tasks: _Tasks) -> Phase:
 
 def _take_until_full(tasks: _Tasks, room: dict[str, int]) -> Phase:
     """Chunks in order. Each is read up to the whole room;
-    the one that overfills it again, up to what is left."""
+    the one that overfills it, or is broken, again, up to what is left."""
     receipts: list[Receipt] = []
     left, seams = dict(room), Seams()
     while group := tasks.take(len(receipts), _chunks_towards(room, left, len(receipts))):
-        group = [_with_room(task, room) for task in group]
+        group = [_with_room(task, room, is_ahead=bool(receipts)) for task in group]
         for task, receipt in zip(group, (yield group), strict=True):
             task, receipt = yield from seams.follow(task, receipt)
-            taken = _taken(receipt.counts)
-            if any(taken[name] > left[name] for name in left):
+            taken = _taken(receipt)
+            if receipt.facts.get("is_broken") or any(taken[name] > left[name] for name in left):
                 (receipt,) = yield [_with_room(task, left)]
                 return [*receipts, receipt]
             receipts.append(receipt)
@@ -353,8 +378,11 @@ def _take_until_full(tasks: _Tasks, room: dict[str, int]) -> Phase:
 def _take_sample(
     step: IngestStep, sample: SampleOptions, tasks: _Tasks, room: dict[str, int] | None
 ) -> Phase:
-    scans = _Tasks(picking.candidate_task(task, sample) for task in tasks)
     bound = picking.stream_bound(sample)
+    if (part := step.options.part) is not None:  # the candidates were drawn: the sample of them is smaller
+        sample = _smaller(sample, part.share)
+        room = room and {name: max(int(size * part.share), 1) for name, size in room.items()}
+    scans = _Tasks(picking.candidate_task(task, sample) for task in tasks)
     if bound is None:
         candidates = yield from _take_all(scans)
     else:
@@ -378,18 +406,35 @@ def _take_sample(
     return [*scanned, *(_without_in(receipt) for receipt in picked)]
 
 
-def _with_room(task: Task, room: dict[str, int]) -> Task:
-    return msgspec.structs.replace(task, options=msgspec.structs.replace(task.options, room=room))
+def _with_room(task: Task, room: dict[str, int], *, is_ahead: bool = False) -> Task:
+    told: Json = {"room": room}
+    if isinstance(task.options, ReadOptions):
+        told["is_ahead"] = is_ahead
+    return msgspec.structs.replace(task, options=msgspec.structs.replace(task.options, **told))
 
 
 def _without_in(receipt: Receipt) -> Receipt:
     return msgspec.structs.replace(receipt, counts={**receipt.counts, "in": 0})
 
 
-def _taken(counts: Json) -> dict[str, int]:
-    """With what was forgotten: a limit is not filled up with others in its place."""
+def _taken(receipt: Receipt) -> dict[str, int]:
+    """With what was forgotten, and in an estimate what was not drawn: a limit is not filled up with others
+    in their place."""
+    counts = receipt.counts
     taken = {"docs": counts["kept"], "chars": counts["text_chars"], "bytes": counts["text_bytes"]}
-    return add_counts(taken, counts.get("forgotten", {}))
+    return receipt.facts.get("read") or add_counts(taken, counts.get("forgotten", {}))
+
+
+def _left_of(room: dict[str, int], options: IngestOptions, receipts: list[Receipt]) -> dict[str, int]:
+    """For the source that is read if this one has too little."""
+    if any(receipt.facts.get("is_full") for receipt in receipts):
+        return dict.fromkeys(room, 0)
+    taken: Json = {}
+    for receipt in receipts:
+        taken = add_counts(taken, _taken(receipt))
+    is_picked = options.sample is not None and options.sample.method in FIXED_SAMPLES
+    share = options.part.share if options.part is not None and is_picked else 1
+    return {name: max(left - int(taken.get(name, 0) / share), 0) for name, left in room.items()}
 
 
 def _scanned(receipts: list[Receipt], records: int, of: int, sizes: list[int], total_bytes: int) -> Json:
@@ -455,7 +500,8 @@ def _check_ceiling(step: IngestStep, counts: Json, receipts: list[Receipt], *, i
             where=f"source {step.options.reading.source}",
             next="repair the input, or raise `max_bad_fraction` of this source if losing them is right",
         )
-    if not counts["in"] and any(receipt.facts.get("is_full") for receipt in receipts):
+    is_empty = not any(_taken(receipt)["docs"] for receipt in receipts)
+    if is_empty and any(receipt.facts.get("is_full") for receipt in receipts):
         if is_fallback:  # for what another source left, which may be less than a document
             return
         raise InputError(
@@ -483,9 +529,11 @@ def _environment(step: IngestStep, receipts: Sequence[Receipt]) -> Json:
     """Of each input that is a file; those of the hub have a commit."""
     if step.extra.hub is not None:
         return {}
+    if step.extra.before is not None:  # a takedown has read none
+        return {INPUT_STATS: step.extra.before.environment.get(INPUT_STATS, {})}
     return {
         INPUT_STATS: {
-            file.name: [file.bytes, file.modified_ns, step.files[file.name]]
+            file.name: [file.bytes, file.modified_ns, step.files[file.name], *marks_of_place(file.path)]
             for file in step.extra.files or ()
         }
     }

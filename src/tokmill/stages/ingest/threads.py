@@ -24,7 +24,7 @@ from tokmill.artifacts.step import Input, Made, Task, TaskOptions, table_input
 from tokmill.artifacts.upstream import write_shard_table
 from tokmill.sources.posts import BAD, partitions_of, read_posts
 from tokmill.sources.reading import Batch, Reading, to_documents
-from tokmill.sources.stackexchange import DumpFile, Options, join_threads, open_posts
+from tokmill.sources.stackexchange import Options, join_threads, open_posts
 from tokmill.stages.ingest.options import IngestStep, ReadOptions, reading_task
 from tokmill.stages.ingest.shards import refused
 from tokmill.storage.location import InputFile
@@ -143,7 +143,7 @@ def read_threads(task: Task[ReadOptions]) -> Iterator[Batch]:
     reading = task.options.reading
     options = thread_options(reading)
     tables = [load_table(path) for path in task.paths("posts")]
-    files = [DumpFile(name, options.sites[name]) for name in task.options.files or ()]
+    files = [options.dump_file(name) for name in task.options.files or ()]
     for taken in join_threads(tables, list(task.options.owners or ()), files, options):
         yield Batch(to_documents(taken.records, reading), taken.bad, taken.dropped)
 
