@@ -92,7 +92,7 @@ class Status(NamedTuple):
 
 
 def status(directory: str | Path) -> Status:
-    """How far the run in `directory` is: running, stopped, failed or finished, step by step, and who holds it."""
+    """How far the run in `directory` is: running, stopped, failed or finished, step by step; who holds it."""
     directory = existing(directory)
     journal = load_journal(directory)
     holder = find_holder(directory)
