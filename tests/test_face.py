@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ import pytest
 
 import tokmill
 from tokmill.errors import InputError, RecipeError
+from written import write_rows
 
 REPOSITORY = Path(__file__).parents[1]
 ROWS = [
@@ -243,30 +244,75 @@ def test_a_name_that_is_none_is_told_with_the_nearest() -> None:
         tokmill.redact("a text")
 
 
-def choices() -> list[tuple[str, str]]:
-    """Every parameter of every function that takes one of some words, and nothing else but None."""
-    found = []
-    for name in sorted(dir(tokmill)):
-        function = getattr(tokmill, name)
-        if inspect.isfunction(function):
-            for parameter, kind in get_type_hints(function).items():
-                parts = [kind] if get_origin(kind) is Literal else get_args(kind)
-                words = [part for part in parts if part is not type(None)]
-                if words and all(get_origin(part) is Literal for part in words):
-                    found.append((name, parameter))
-    return found
+# By hand: a function, one of its parameters that take one of some words, and a word that is none of them.
+NO_CHOICES = [
+    *(("ablate", "size", "8m"), ("ablate", "mask", "document"), ("ablate", "device", "gpu")),
+    *(("ablate", "held_out", "frist"), ("ablate", "by", "domains"), ("ablate", "leave_one_out", "source")),
+    *(("build", "dtype", "int16"), ("build", "layout", "bestfit"), ("build", "order", "random")),
+    *(("check", "verify", "hash"), ("continue_", "shuffle", "epochs"), ("seen", "shuffle", "epochs")),
+    *(("dedup", "mode", "exakt"), ("dedup", "policy", "remove"), ("dedup", "scope", "per_source")),
+    *(("dedup", "keep", "frist"), ("dedup", "unit", "words"), ("dedup", "verify", "sign")),
+    *(("detect_language", "detector", "fastext"), ("encode", "unicode", "nfc"), ("export", "format", "json")),
+    *(("filter", "detector", "fastext"), ("filter", "unknown_license", "dorp")),
+    *(("materialize_files", "unicode", "nfc"), ("materialize_hub", "unicode", "nfc")),
+    *(("materialize_sample", "method", "weigted"), ("near_duplicates", "unit", "words")),
+    *(("near_duplicates", "verify", "sign"), ("normalize", "unicode", "nfc"), ("normalize", "nul", "drop")),
+    *(("normalize", "newlines", "LF"), ("pack", "layout", "bestfit"), ("pack", "tail", "keep")),
+    *(("run", "engine", "spark"), ("sample", "method", "tail"), ("score_apply", "prepare", "fine_web")),
+    *(("score_apply", "aggregate", "median"), ("score_train", "kind", "liner")),
+    *(("tokenizer_guard", "by", "sources"), ("tokenizer_train", "model", "wordpiece")),
+]
 
 
-@pytest.mark.parametrize(("name", "parameter"), choices())
-def test_a_word_that_is_no_choice_is_refused_before_anything_is_done(name: str, parameter: str) -> None:
+@pytest.mark.parametrize(("name", "parameter", "word"), NO_CHOICES)
+def test_a_word_that_is_no_choice_is_refused_before_anything_is_done(
+    name: str, parameter: str, word: str
+) -> None:
     function = getattr(tokmill, name)
     parameters = inspect.signature(function).parameters.values()
     given = [one for one in parameters if one.kind is not one.VAR_POSITIONAL]
     needed = {one.name: None for one in given if one.default is one.empty}
-    with pytest.raises(InputError, match="'frist' is not a choice") as error:
-        function(**{**needed, parameter: "frist"})
+    with pytest.raises(InputError, match=f"{word!r} is not a choice") as error:
+        function(**{**needed, parameter: word})
     assert error.value.where == parameter
     assert "set one of " in error.value.next
+
+
+_OF_BATCHES = [
+    *(("mask", "casual"), ("targets", "streams"), ("too_long", "crop"), ("names", "hf"), ("dtype", "i46")),
+]
+LOADING = {
+    "open_dataset": [("verify", "hash"), ("boundaries", "indx")],
+    "open_curriculum": [("verify", "hash"), ("boundaries", "indx"), ("shuffle", "epochs"), *_OF_BATCHES],
+    "Batches": [("shuffle", "epochs"), *_OF_BATCHES],
+    "Curriculum": [("shuffle", "epochs"), *_OF_BATCHES],
+    "collate": _OF_BATCHES,
+}
+
+
+def test_a_word_that_is_no_choice_of_the_loader_is_refused(tmp_path: Path) -> None:
+    from tokmill import loader
+
+    build = tmp_path / "build/rows"
+    stage = {"name": "main", "directory": "build/rows", "length": 4, "rows": 3}
+    write_rows(build / "train", np.full((3, 4), 2), "int32", {"eos_id": 2, "pad_id": None, "split": "train"})
+    (tmp_path / "curriculum").mkdir()
+    told = {"version": 1, "build": "rows", "split": "train", "batch_tokens": 4, "stages": [stage]}
+    (tmp_path / "curriculum/rows.json").write_text(json.dumps(told))
+    dataset = loader.open_dataset(build)
+    calls: dict[str, Any] = {
+        "open_dataset": lambda **word: loader.open_dataset(build, **word),
+        "open_curriculum": lambda **word: loader.open_curriculum(tmp_path, **word),
+        "Batches": lambda **word: loader.Batches(dataset, 1, **word),
+        "Curriculum": lambda **word: loader.Curriculum([("main", dataset)], 4, **word),
+        "collate": lambda **word: loader.collate([[2, 2]], 2, **word),
+    }
+    for name, words in LOADING.items():
+        calls[name]()
+        for parameter, word in words:
+            with pytest.raises(InputError, match=f"'{word}'") as error:
+                calls[name](**{parameter: word})
+            assert error.value.where == parameter, name
 
 
 @pytest.mark.parametrize(
@@ -276,13 +322,40 @@ def test_a_word_that_is_no_choice_is_refused_before_anything_is_done(name: str, 
         ([3, -1], None, "lengths"),
         (["a"], None, "lengths"),
         ([[1]], None, "lengths"),
+        ([[1], [1, 2]], None, "lengths"),
+        (["3"], None, "lengths"),
+        ([True], None, "lengths"),
+        ([3 + 0j], None, "lengths"),
+        ([3.0, float("nan")], None, "lengths"),
+        ([3, float("inf")], None, "lengths"),
+        ([3, None], None, "lengths"),
+        ([3, 1 << 70], None, "lengths"),
+        (np.array([3, 2.5], object), None, "lengths"),
         ([3, 4], [1], "groups"),
+        ([3, 4], ["a", None], "groups"),
+        ([3, 4], [[1], [1, 2]], "groups"),
     ],
 )
 def test_lengths_and_groups_that_are_none_are_told(lengths: Any, groups: Any, where: str) -> None:
     with pytest.raises(InputError) as error:
         tokmill.pack(lengths, 4, groups=groups)
     assert error.value.where == where
+
+
+def test_whole_numbers_of_every_kind_are_lengths() -> None:
+    import pandas
+
+    expected = [column.tolist() for column in tokmill.pack([3, 2, 4], 4).spans()]
+    for lengths in (
+        [3.0, 2.0, 4.0],
+        np.array([3, 2, 4], object),
+        np.array([3, 2, 4], np.uint8),
+        np.array([3.0, 2, np.int16(4)], object),
+        pandas.Series([3.0, 2.0, 4.0]),
+        pandas.Series([3, 2, 4], dtype="Int64"),
+        pa.chunked_array([[3], [2, 4]]),
+    ):
+        assert [column.tolist() for column in tokmill.pack(lengths, 4).spans()] == expected
 
 
 def test_groups_may_be_names_and_no_row_holds_two() -> None:
@@ -295,9 +368,7 @@ def test_groups_may_be_names_and_no_row_holds_two() -> None:
     assert tokmill.pack([], 4).n_rows == 0
 
 
-def test_choices_are_found_where_they_are() -> None:
-    assert {("ablate", "held_out"), ("pack", "layout"), ("near_duplicates", "unit")} < set(choices())
-    assert len(choices()) >= 40
+def test_what_is_no_word_is_no_choice_and_a_function_is_pickled_by_its_name() -> None:
     with pytest.raises(InputError, match="is not a choice"):
         tokmill.ablate(["a", "b"], device=0)  # type: ignore[arg-type]
     assert pickle.loads(pickle.dumps(tokmill.pack)) is tokmill.pack  # noqa: S301

@@ -265,9 +265,9 @@ def test_a_hook_is_asked_only_about_documents_that_are_open(tmp_path: Path) -> N
 def test_where_nobody_is_out_no_text_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 
-    def watched(texts: Any, *others: Any) -> Filtered:
+    def watched(texts: Any, *others: Any, **options: Any) -> Filtered:
         seen.append(texts)
-        return apply_filters(texts, *others)
+        return apply_filters(texts, *others, **options)
 
     monkeypatch.setattr(examine_module, "apply_filters", watched)
     table = documents([("a text", "MIT", "en"), ("another", "MIT", "en")])

@@ -20,7 +20,7 @@ import tokenizers
 import tokmill as mill
 from mill import small_corpus, tokmill, write_problems
 from tokmill.audit import membership
-from tokmill.errors import InputError
+from tokmill.errors import InputChanged, InputError
 from tokmill.loader import open_dataset
 
 ROWS, WHOLE = ("memmap", "npy", "parquet"), ("megatron", "token_cache", "documents")
@@ -352,4 +352,30 @@ def test_a_sample_of_which_some_records_have_no_split_is_refused(
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     model = sample.parent.parent / "spm.model"
     with pytest.raises(InputError, match=f"line {without + 1 if without else 2} is otherwise"):
+        mill.build("memmap", manifest=path, out=tmp_path / "out", tokenizer=model)
+
+
+@pytest.mark.parametrize(("broken", "at"), [("5", 0), ("null", 3), ('["split"]', 41), ('{"split": ', 41)])
+def test_a_line_of_a_sample_that_is_no_record_is_told_with_its_number(
+    sample: Path, tmp_path: Path, broken: str, at: int
+) -> None:
+    lines = sample.read_text().splitlines()
+    lines.insert(at, broken)
+    lines.insert(0, "")
+    path = tmp_path / "manifest.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    model = sample.parent.parent / "spm.model"
+    with pytest.raises(InputError, match=f"line {at + 2} is no JSON object") as error:
+        mill.build("memmap", manifest=path, out=tmp_path / "out", tokenizer=model)
+    assert error.value.where == str(path)
+
+
+@pytest.mark.parametrize("description", ["5", '{"sha256": '])
+def test_a_sample_whose_description_is_damaged_is_refused(
+    sample: Path, tmp_path: Path, description: str
+) -> None:
+    path = Path(shutil.copy(sample, tmp_path / "manifest.jsonl"))
+    (tmp_path / "MANIFEST.meta.json").write_text(description)
+    model = sample.parent.parent / "spm.model"
+    with pytest.raises(InputChanged, match="is not the sample that MANIFEST.meta.json describes"):
         mill.build("memmap", manifest=path, out=tmp_path / "out", tokenizer=model)

@@ -146,6 +146,24 @@ def test_a_rest_is_judged_as_the_end_of_the_whole_training(place: Path, ending: 
         assert kinds[0] == kinds[1], check
 
 
+def test_a_build_of_some_sources_was_trained_before_on_those_alone(place: Path, late: Json) -> None:
+    only = {"name": "only", "format": "memmap", "sources": ["math"]}
+    recipe = {**recipe_of("web", "math", mixture={}), "builds": [only]}
+    run = mill.continue_(
+        place / "old/build/rows",
+        recipe=written(place, "some", recipe),
+        out=place / "some",
+        at=late,
+        workers=1,
+    ).run.out
+    recount = Recount(run, {name: DOMAINS[name] for name in ("web", "math")})
+    own = sum(turn.written for turn in recount.built("only", "train").turns)
+    seen = tokens_seen(run)
+    assert min(own, seen["web"], seen["math"]) > 0
+    (short,) = findings_of(run, "tokens_per_parameter", model_params=own + seen.total())
+    assert values_of(short)["trained on"] == own + seen["math"]
+
+
 def test_what_a_budget_asks_of_a_source_is_what_the_rest_asks_of_it(place: Path, late: Json) -> None:
     """And what of it was trained on before."""
     seen = tokens_seen(place / "all_left").total()

@@ -463,6 +463,10 @@ def test_what_cannot_be_is_refused(numbered, tmp_path):
         ({"shuffle": "yes"}, "shuffle"),
         ({"weights": [1, 2]}, "weights"),
         ({"bucketing": Bucketing(4, 8)}, "bucketing"),
+        ({"bucketing": 8}, "bucketing"),
+        ({"bucketing": (8, 4, 2)}, "bucketing"),
+        ({"bucketing": ()}, "bucketing"),
+        ({"dtype": "int46"}, "dtype"),
     ):
         with pytest.raises(InputError, match=f"^{where}: "):
             Batches(ds, **{"batch_size": 2, **options})

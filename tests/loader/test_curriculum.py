@@ -194,6 +194,10 @@ def test_numbers_of_numpy_make_a_state_that_is_json(run: Path) -> None:
     again.load_state_dict(json.loads(json.dumps(state)))
     expected = slow_steps(slow_stream(run, 1), BATCH_TOKENS)
     assert [numbers(batch) for batch in again] == expected[1:]
+    places = {"stage": np.int64(state["stage"]), "position": np.int32(state["position"])}
+    again.load_state_dict({**state, **places})
+    assert json.loads(json.dumps(again.state_dict())) == state
+    assert [numbers(batch) for batch in again] == expected[1:]
 
 
 def test_a_state_of_another_order_is_refused(run: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -111,6 +113,18 @@ def test_bits_are_those_of_the_ids_that_are_learned_in_the_build(run: Path, mode
         found = bits_per_byte(model, judged, target.tokenizer, target.controls, eos, "cpu")
         assert found == pytest.approx(bits / size, rel=1e-5)
     assert sum(stored[next(name for name in TALKS if name in stored)][1]) < 30
+
+
+def test_all_of_a_conversation_counts_among_the_bytes_of_a_group(run: Path) -> None:
+    """What goes through the models is the whole text, of which the answers are a small part."""
+    target = open_target("a", run / "build/rows")
+    whole, _ = load_held_out([target, target], whose="first", by="domain", max_bytes=1 << 20)
+    some, _ = load_held_out([target, target], whose="first", by="domain", max_bytes=150)
+    for chosen, every in zip(some, whole, strict=True):
+        sizes = [len(re.sub("[\ufdd0-\ufdd4]", "", text).encode()) for text in every.texts]
+        enough = next(at for at, end in enumerate(itertools.accumulate(sizes), 1) if end >= 150)
+        assert len(chosen.texts) == enough
+        assert chosen.texts == every.texts[:enough]
 
 
 def test_choices_have_the_control_tokens_of_the_build(run: Path, model: Decoder) -> None:

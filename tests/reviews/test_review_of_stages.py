@@ -175,6 +175,20 @@ def test_documents_of_all_stages_are_told_of(run: Path, counted: Counted) -> Non
         assert sum(figures[source]["licenses"].values()) == len(train) + len(valid)
 
 
+def test_where_a_stage_is_not_built_yet_the_others_are_named(
+    run: Path, counted: Counted, tmp_path: Path
+) -> None:
+    part = copied(run, tmp_path / "part")
+    for name in ("manifest.json", "build/rows-main/manifest.json", "curriculum/manifest.json"):
+        (part / name).unlink()
+    found = mill.review(part, no_verify=True, model_params=counted.tokens)
+    (finding,) = found_by(found, "tokens_per_parameter")
+    assert finding["about"] == "build rows (polish)"
+    assert values_of(finding)["trained on"] == counted.of_stage["polish"]
+    drifts = [one["says"] for one in found_by(found, "drift")]
+    assert not [one for one in drifts if "stage main" in one]
+
+
 def test_drift_is_within_a_stage_and_not_from_one_to_the_next(run: Path, tmp_path: Path) -> None:
     """The last stage has other weights, as it was asked for; without builds too."""
     shares = [

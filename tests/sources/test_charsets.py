@@ -15,19 +15,31 @@ from sources.test_warc import http, record
 # bytes that are none.
 ENCODINGS = [
     ("csshiftjis ms932 ms_kanji shift-jis shift_jis sjis windows-31j x-sjis",
-     "8740 fbfc 878a 8160", "①髙㈱～", "8540"),
-    ("cseucpkdfmtjapanese euc-jp x-euc-jp", "ada1 b4c1 f9a1 8eb1", "①漢纊ｱ", "ff"),
-    ("csiso2022jp iso-2022-jp", "1b2442 2d21 3441 7921 1b2842 1b2849 31 1b2842", "①漢纊ｱ", "ff"),
+     "8740 fbfc 878a 8160 8161 817c 8191 8192 81ca", "①髙㈱～∥－￠￡￢", "8540"),
+    ("cseucpkdfmtjapanese euc-jp x-euc-jp",
+     "ada1 b4c1 f9a1 8eb1 a1c1 a1c2 a1dd a1f1 a1f2 a2cc", "①漢纊ｱ～∥－￠￡￢", "ff"),
+    ("csiso2022jp iso-2022-jp",
+     "1b2442 2d21 3441 7921 2141 2142 215d 2171 2172 224c 1b2842 1b2849 31 1b2842",
+     "①漢纊～∥－￠￡￢ｱ", "ff"),
     (("cseuckr csksc56011987 euc-kr iso-ir-149 korean ks_c_5601-1987 ks_c_5601-1989 ksc5601 ksc_5601 "
       "windows-949 cp949"), "8c63 b0a1", "똠가", "ff"),
     ("big5 big5-hkscs cn-big5 csbig5 x-x-big5", "9df7 9df2 fb69 a4a4", "咗𨋢堃中", "ff"),
     ("chinese csgb2312 csiso58gb231280 gb18030 gb2312 gb_2312 gb_2312-80 gbk iso-ir-58 x-gbk cp936",
-     "e946 d6d0 8139ee39", "镕中㐀", "ff"),
-    ("dos-874 iso-8859-11 iso8859-11 iso885911 tis-620 windows-874", "93 a1 94 80", "“ก”€", "fc"),
+     "e946 d6d0 8139ee39 a8bc a6d9 a6f3 fe59 fea0", "镕中㐀ḿ︐︙龴龻", "ff"),
+    ("dos-874 iso-8859-11 iso8859-11 iso885911 tis-620 windows-874", "93 a1 94 80 99", "“ก”€\x99", "fc"),
     (("ansi_x3.4-1968 cp1252 cp819 csisolatin1 ibm819 iso-8859-1 iso-ir-100 iso8859-1 iso88591 iso_8859-1 "
-      "iso_8859-1:1987 l1 latin1 latin-1 windows-1252 x-cp1252"), "93 e9 94 92 80", "“é”’€", "81"),
+      "iso_8859-1:1987 l1 latin1 latin-1 windows-1252 x-cp1252"),
+     "93 e9 94 92 80 81 8d 8f 90 9d", "“é”’€\x81\x8d\x8f\x90\x9d", None),
     (("cp1254 csisolatin5 iso-8859-9 iso-ir-148 iso8859-9 iso88599 iso_8859-9 iso_8859-9:1989 l5 latin5 "
-      "windows-1254 x-cp1254"), "93 fd 94", "“ı”", "81"),
+      "windows-1254 x-cp1254"), "93 fd 94 8e", "“ı”\x8e", None),
+    # of what Python's codecs lack, the standard's indexes have the controls of 0x80 to 0x9F and one more
+    ("windows-1250 cp1250 x-cp1250", "9e 81 98", "ž\x81\x98", None),
+    ("windows-1251 cp1251 x-cp1251", "cf 98", "П\x98", None),
+    ("windows-1253 cp1253", "c1 88 9f", "Α\x88\x9f", "aa"),
+    ("windows-1255 cp1255", "e0 8a ca", "א\x8a\u05ba", "d9"),
+    ("windows-1257 cp1257", "e1 83 9c", "į\x83\x9c", "a1"),
+    ("windows-1258 cp1258", "d0 8e 8a", "Đ\x8e\x8a", None),
+    ("koi8-u koi8-ru", "f0 ae be", "ПўЎ", None),
     ("logical iso-8859-8-i csiso88598i visual", "e0 ee", "אמ", "bf"),
     ("866 cp866 csibm866 ibm866", "8f e0 a8", "При", None),
     ("koi koi8 koi8_r cskoi8r", "f0 d2 c9", "При", None),

@@ -329,6 +329,36 @@ def test_what_is_broken_in_a_file_behind_the_end_of_a_limit_stops_no_run(
             recounted(tmp_path, files=files, **beyond, on_bad_record="fail")
 
 
+def test_a_file_that_could_not_be_read_ahead_ends_no_source(tmp_path: Path) -> None:
+    """It is read when its turn comes, in this run or the next, and the files behind it after it."""
+    lines = [json.dumps({"id": str(number), "text": "x"}) for number in range(80)]
+    for number in range(8):
+        (tmp_path / f"{number}.box").write_text("\n".join(lines[10 * number : 10 * number + 10]))
+    (tmp_path / "hooks.py").write_text(
+        "import json, pathlib\n"
+        "def read(path):\n"
+        "    path = pathlib.Path(path)\n"
+        "    if path.stem == '3' and not (path.parent / 'key').exists():\n"
+        "        raise PermissionError('no key')\n"
+        "    yield from map(json.loads, path.read_text().splitlines())\n"
+    )
+    source = {
+        "name": "s",
+        "files": "*.box",
+        "reader": "hooks.py:read",
+        "fields": {"id": "id"},
+        "limit": {"docs": 75},
+    }
+    recipe = write_recipe(tmp_path, sources=[source], tokenizer=None, builds=None)
+    with pytest.raises(InputError, match="no key"):
+        mill.run(recipe, tmp_path / "out", workers=1, until="ingest")
+    (tmp_path / "key").touch()
+    mill.run(recipe, tmp_path / "out", workers=1, until="ingest")
+    tables = load_tables(tmp_path / "out/ingest/s", "documents")
+    ids = [doc_id for table in tables for doc_id in table.column("doc_id").to_pylist()]
+    assert ids == [str(number) for number in range(75)]
+
+
 def test_a_hash_sample_counts_what_it_left_before_the_end_of_a_limit(tmp_path: Path) -> None:
     ids = [str(number) for number in range(400)]
     file = tmp_path / "a.jsonl"

@@ -7,6 +7,7 @@ import binascii
 import email
 import email.policy
 import gzip
+import itertools
 import json
 import mailbox
 import random
@@ -279,10 +280,13 @@ def test_which_parts_are_the_text(tmp_path: Path, message: bytes, text: str | No
         (b'text/plain; charset="KOI8-R"', "привет".encode("koi8-r"), "привет"),
         (b"text/plain; charset=iso-2022-jp", "日本語".encode("iso-2022-jp"), "日本語"),
         (b"text/plain; charset=gb2312", "汉字".encode("gb2312"), "汉字"),
+        (b"text/plain; charset=gb2312", bytes.fromhex("d6d0 a3a0 cec4"), "中\u3000文"),
         (b"text/plain; charset=us-ascii", "naïve".encode(), "naïve"),
         (b"text/plain", "naïve".encode(), "naïve"),
         (b"text/plain", "“naïve”".encode("cp1252"), "“naïve”"),
         (b"text/plain; charset=x-nobody-knows", "naïve".encode("cp1252"), "naïve"),
+        (b"text/plain", "“hi” ".encode() + b"\xe9", "â€œhiâ€\x9d é"),
+        (b"text/plain; charset=iso-8859-1", "“hi”".encode(), "â€œhiâ€\x9d"),
         (b"text/plain; charset=zlib", b"words", "words"),
         (b"text/plain; charset=unicode_escape", rb"\ud800", r"\ud800"),
         (b"text/plain; charset=utf-7", b"a+2AA-b", "a\ufffdb"),
@@ -379,13 +383,32 @@ def test_what_a_list_writes_behind_base64_is_no_part_of_it(tmp_path: Path) -> No
             b"see http://x\n" + coded[:50],
         ):
             assert text_of(tmp_path, head + coded + b"\n" + footer).strip() == text.strip()
-    # a letter that is none of it, in the middle, is passed over, as RFC 2045 has it
-    lines = base64.encodebytes(b"words and words " * 20).replace(b"\n", b"!\n", 1)
-    assert text_of(tmp_path, head + lines) == "words and words " * 20
     assert bad_of(tmp_path, head + b"It is plain text.\n") == (
         "bad_encoding",
         "base64: no line of it is base64",
     )
+
+
+def test_a_character_that_is_no_base64_costs_no_text(tmp_path: Path) -> None:
+    head = b"Content-Transfer-Encoding: base64\n\n"
+    footers = (b"", b"\n_____\nA list\n", b"\nwww.example.org/list, or write to us\nnow\n")
+    messages, texts = [], []
+    for width, chars in itertools.product((54, 56, 57, 60, 76), (1, 11, 29, 300, 601)):
+        text = ("words and more words " * 30)[: chars - 1] + "."
+        letters = base64.b64encode(text.encode())
+        lines = [letters[at : at + width] for at in range(0, len(letters), width)]
+        written = [[letters.rstrip(b"="), b"!!"]]  # without its padding
+        for number, line in enumerate(lines):
+            half = len(line) // 2
+            for stray in (line + b"!", b"*" + line, line[:half] + b"\xa0" + line[half:]):
+                written.append([*lines[:number], stray, *lines[number + 1 :]])
+            if 0 < number < len(lines) - 1:  # what is written before a whole line is no footer
+                written.append([*lines[:number], b"---- ----", *lines[number:]])
+        messages += [head + b"\n".join([*body, footer]) for body in written for footer in footers]
+        texts += [text] * (len(written) * len(footers))
+    result = load(tmp_path, *(message + b"\n" for message in messages))
+    assert result.bad == []
+    assert [row["text"] for row in result.documents] == texts
 
 
 def test_uuencoded_text_is_decoded_as_stdlib_does(tmp_path: Path) -> None:

@@ -378,3 +378,17 @@ def test_where_a_bad_record_fails_the_run_a_wrong_guess_does_not(tmp_path):
         ingest(tmp_path, "b.warc.gz", warc={}, max_record_bytes=1 << 25, on_bad_record="fail")
     at = len(b"".join(member(item, 0) for item in records[:3]))
     assert f"offset {at:,}" in str(caught.value)
+
+
+def test_a_truncated_archive_is_an_error_only_where_a_limit_needs_its_end(tmp_path):
+    (tmp_path / "a.warc").write_bytes(b"".join(pages(60, 60_000))[:-1000])
+    source = {"name": "s", "files": str(tmp_path / "a.warc"), "warc": {}}
+    recipe = {"name": "one", "shards": {"megabytes": 1}, "sources": [source]}
+    for limit in (20, 30, 45):
+        source["limit"] = {"docs": limit}
+        directory = tokmill.run(recipe, tmp_path / str(limit), workers=1, until="ingest").out / "ingest/s"
+        ids = [row["doc_id"] for table in load_tables(directory, "documents") for row in table.to_pylist()]
+        assert ids == [str(number) for number in range(limit)]
+    source["limit"] = {"docs": 500}
+    with pytest.raises(CorruptFile, match="truncated"):
+        tokmill.run(recipe, tmp_path / "all", workers=1, until="ingest")

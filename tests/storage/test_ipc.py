@@ -135,6 +135,7 @@ def test_a_dataset_that_was_saved_to_disk_is_its_files(tmp_path):
     datasets.Dataset.from_list(ROWS).save_to_disk(tmp_path / "saved", num_shards=3)
     assert_all_come_back(tmp_path, "saved")
     assert_all_come_back(tmp_path, "saved/")
+    assert_all_come_back(tmp_path / "saved", ".")
     assert list(ingest(tmp_path, "saved").inputs) == [f"saved/data-0000{n}-of-00003.arrow" for n in range(3)]
 
 

@@ -110,19 +110,43 @@ def pack(
 ) -> Plan:
     """A plan of rows of `length` tokens for documents of these `lengths`;
     `plan.spans()` lists where each goes."""
-    counts = np.asarray(lengths)
-    if counts.ndim != 1 or (counts.size and (counts.dtype.kind not in "iu" or counts.min() < 0)):
+    counts = _counts(lengths)
+    if counts is None:
         raise InputError(
             "are no counts of tokens", where="lengths", next="give a number of tokens for each document"
         )
-    of_groups = None if groups is None else np.asarray(groups)
-    if of_groups is not None and (of_groups.dtype.kind not in "iu" or (of_groups < 0).any()):
-        of_groups = np.unique(of_groups, return_inverse=True)[1]  # names, and what else there is
+    of_groups = None if groups is None else _numbered(groups)
     if of_groups is not None and of_groups.shape != counts.shape:
         raise InputError(
             f"{of_groups.size:,} for {counts.size:,} documents", where="groups", next="give one for each"
         )
-    return plan_layout(layout, counts.astype(np.int64), length, of_groups, tail)
+    return plan_layout(layout, counts, length, of_groups, tail)
+
+
+def _counts(lengths: Any) -> NDArray[np.int64] | None:
+    """Whole numbers however they are held, also as 3.0; None: one of them is none, or below 0."""
+    try:
+        values = np.asarray(lengths)
+        if values.ndim != 1 or (values.size and values.dtype.kind not in "iufO"):
+            return None
+        with np.errstate(invalid="ignore"):  # NaN becomes a number, which it is not equal to
+            counts = values.astype(np.int64)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return counts if ((counts == values) & (counts >= 0)).all() else None
+
+
+def _numbered(groups: Any) -> NDArray[np.integer]:
+    """Names, and what else there is, by numbers."""
+    try:
+        values = np.asarray(groups)
+        if values.dtype.kind in "iu" and not (values < 0).any():
+            return values
+        return np.unique(values, return_inverse=True)[1]
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"cannot be told apart ({error})", where="groups", next="give every document a name, or a number"
+        ) from None
 
 
 def _arrow(texts: Any) -> Any:

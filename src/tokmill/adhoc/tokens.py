@@ -16,6 +16,7 @@ import dataclasses
 import itertools
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -482,31 +483,50 @@ def _amount(value: int | str, name: str) -> int:
         raise InputError(f"{value!r} {error}", where=name, next="write 20M, or 500k") from error
 
 
-def _has_split(line: bytes) -> bool:
-    return "split" in json.loads(line)
+def _records(path: Path) -> Iterator[tuple[int, Json]]:
+    """Of JSON lines, and the number of each line."""
+    try:
+        with path.open("rb") as lines:
+            for at, line in enumerate(lines, 1):
+                if line.strip():
+                    yield at, _record(line, at, path)
+    except OSError as error:
+        raise InputError(f"cannot be read ({error})", where=str(path)) from error
+
+
+def _record(line: bytes, at: int, path: Path) -> Json:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        record = None
+    if not isinstance(record, dict):
+        raise InputError(
+            f"line {at:,} is no JSON object", where=str(path), next="mend the line, or draw the sample again"
+        )
+    return record
 
 
 def _sample(path: Path, separator: str) -> Listing:
     """manifest.jsonl beside its description, which it must agree with."""
     described, experiment_id = path.with_name(META_NAME), None
     if described.is_file():
-        meta = json.loads(described.read_bytes())
-        experiment_id = meta.get("experiment_id")
-        if meta.get("sha256") != file_sha256(path):
+        try:
+            meta = json.loads(described.read_bytes())
+        except (ValueError, RecursionError):
+            meta = None
+        if not isinstance(meta, dict) or meta.get("sha256") != file_sha256(path):
             raise InputChanged(
                 f"is not the sample that {META_NAME} describes",
                 where=str(path),
                 next="restore it, or draw the sample again with `resample=True`",
             )
-    try:
-        with path.open("rb") as lines:
-            keys = json.loads(lines.readline())
-            rest = enumerate(lines, 2)
-            is_other = (at for at, line in rest if line.strip() and _has_split(line) != ("split" in keys))
-            other = next(is_other, None)
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot be read as JSON lines ({error})", where=str(path)) from error
+        experiment_id = meta.get("experiment_id")
+    records = _records(path)
+    _, keys = next(records, (0, None))
+    if keys is None:
+        raise InputError("has no record", where=str(path), next="draw the sample again")
     has_splits = "split" in keys
+    other = next((at for at, record in records if ("split" in record) != has_splits), None)
     if other is not None:
         raise InputError(
             f"the first record {'has' if has_splits else 'has no'} `split`, and line {other:,} is otherwise",

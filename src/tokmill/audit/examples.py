@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokmill.artifacts.directory import Artifact
-from tokmill.artifacts.history import HISTORY_FILE, History
+from tokmill.artifacts.history import HISTORY_FILE, History, load_history
 from tokmill.artifacts.manifest import Json
 from tokmill.audit.opened import Found, list_shard_tables, numbers_in
 from tokmill.audit.places import BuiltSplit, RunPlaces, load_built, load_scheduled, splits_of
@@ -174,7 +174,7 @@ def _left_out(
         yield LEFT_OUT_BY_STAGE, level == NEVER
         yield HAD_BEFORE, level >= options.passes
     if options.continues:
-        history = History(load_table(found.directory / HISTORY_FILE))
+        history = History(load_history(found.directory / HISTORY_FILE, options.continues.history))
         seen = [seen_levels(history, shard.source, path) for shard, path in zip(shards, lengths, strict=True)]
         yield HAD_BEFORE, np.concatenate(seen) >= 2 * options.passes
 

@@ -41,7 +41,7 @@ from tokmill.errors import InputError, plural
 from tokmill.loader.batches import Batches, Step, left_out_of
 from tokmill.loader.dataset import open_dataset
 from tokmill.loader.history import Sample, Times, count_times
-from tokmill.loader.order import Bucketing, Shuffle
+from tokmill.loader.order import Shuffle
 
 _STATE = {"seed", "weights", "shuffle", "bucketing", "datasets", "epoch", "position"}
 _CURRICULUM = {"stages", "stage", "position"}
@@ -255,7 +255,7 @@ def read_until(
         asked["seed"],
         weights=asked["weights"],
         shuffle=asked["shuffle"],
-        bucketing=None if asked["bucketing"] is None else Bucketing(*asked["bucketing"]),
+        bucketing=asked["bucketing"],
         world_size=world_size,
         drop_last=drop_last,
     )

@@ -142,7 +142,9 @@ def apply_edits(
     return pa.concat_arrays(taken).take(pa.array(back))
 
 
-def transform_texts(plugin: Plugin, columns: Mapping[str, Any]) -> tuple[Any, np.ndarray[Any, Any]]:
+def transform_texts(
+    plugin: Plugin, columns: Mapping[str, Any], *, is_chat: bool
+) -> tuple[Any, np.ndarray[Any, Any]]:
     """The texts as somebody else's function gives them back, and the rows that are others now."""
 
     def texts(answer: Any, rows: int) -> Any:
@@ -161,7 +163,8 @@ def transform_texts(plugin: Plugin, columns: Mapping[str, Any]) -> tuple[Any, np
 
     edited = plugin.ask(columns, texts)
     rows = np.flatnonzero(np.asarray(pc.not_equal(edited, columns["text"])))
-    _refuse_other_marks(plugin, columns, edited, rows)
+    if is_chat:
+        _refuse_other_marks(plugin, columns, edited, rows)
     return edited, rows
 
 

@@ -104,13 +104,15 @@ def apply_filters(
     transforms: Sequence[Plugin],
     redact: Sequence[str],
     scoring: Scoring = _NO_SCORES,
+    *,
+    is_chat: bool = False,
 ) -> Filtered:
     """`others`: the columns besides the texts that the code of others is shown."""
     count = len(texts)
     changed, changes = np.zeros(count, np.bool_), list[Change]()
     for plugin in transforms if count else ():
         before = texts
-        texts, rows = transform_texts(plugin, {"text": texts, **others})
+        texts, rows = transform_texts(plugin, {"text": texts, **others}, is_chat=is_chat)
         changed[rows] = True
         sizes = [np.diff(string_column(column).offsets)[rows] for column in (before, texts)]
         changes.append(Change(plugin.name.rpartition(":")[2], rows, sizes[0], sizes=sizes[1]))
@@ -185,7 +187,8 @@ class CleanOptions(msgspec.Struct, frozen=True, kw_only=True):
     transforms: tuple[Plugin, ...] | msgspec.UnsetType = (
         msgspec.UNSET
     )  # not in the config where there are none
-    urls: UrlPolicy | msgspec.UnsetType = msgspec.UNSET  # likewise
+    is_chat: bool | msgspec.UnsetType = msgspec.UNSET  # of texts with marks that are transformed
+    urls: UrlPolicy | msgspec.UnsetType = msgspec.UNSET  # not in the config where there are none
     robots: RobotsPolicy | msgspec.UnsetType = msgspec.UNSET  # likewise
     scores: tuple[ScorePlan, ...] | msgspec.UnsetType = msgspec.UNSET  # likewise
     version: int = _VERSION
@@ -257,6 +260,7 @@ def examine(
         options.transforms or (),
         options.redact,
         *([Scoring(options.scores, models or {}, _stored(stored or {}, still))] if options.scores else []),
+        is_chat=options.is_chat is True,
     )
     measures |= {name: still.spread_nullable(values) for name, values in filtered.measures.items()}
     first, values, thresholds = map(still.spread, filtered.judged)

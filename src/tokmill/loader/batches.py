@@ -181,7 +181,7 @@ class Batches:
             weights,
             seed,
             shuffle,
-            None if bucketing is None else Bucketing(*(whole_number("bucketing", one) for one in bucketing)),
+            None if bucketing is None else _pair(bucketing),
             self._lengths,
         )
         self.epoch, self.position = 0, 0
@@ -425,7 +425,7 @@ class Batches:
                     "batch size, ranks and workers may change",
                 )
         epoch, position = state.get("epoch"), state.get("position")
-        if not isinstance(epoch, _WHOLE) or not isinstance(position, _WHOLE) or epoch < 0:
+        if not isinstance(epoch, WHOLE) or not isinstance(position, WHOLE) or epoch < 0:
             raise InputError(f"epoch {epoch}, position {position}", where="load_state_dict")
         epoch, position = int(epoch), int(position)
         if not 0 <= position <= self.epoch_samples:
@@ -448,7 +448,7 @@ def left_out_of(state: Mapping[str, Any], samples: Sequence[int]) -> dict[int, i
     raise InputError(f"left out {state['left_out']!r:.60}", where="load_state_dict")
 
 
-_WHOLE = (int, np.integer)
+WHOLE = (int, np.integer)
 
 
 def whole_number(name: str, value: Any) -> int:
@@ -457,6 +457,16 @@ def whole_number(name: str, value: Any) -> int:
         return operator.index(value)
     except TypeError:
         raise InputError(f"{value!r} is no whole number", where=name, next="give one, such as 8") from None
+
+
+def _pair(bucketing: Any) -> Bucketing:
+    try:
+        window, run = bucketing
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{bucketing!r} is no window and run", where="bucketing", next="give both, such as (4096, 64)"
+        ) from None
+    return Bucketing(whole_number("bucketing", window), whole_number("bucketing", run))
 
 
 def _check_numbers(batch_size: int, rank: int, world_size: int, prefetch: int, shuffle: str) -> None:

@@ -75,7 +75,10 @@ class Collation(NamedTuple):
         if self.length is not None and self.length < 1:
             raise InputError(f"length {self.length}", where="length", next="set 1 or more, or None")
         usual = np.int32 if self.names == "tokmill" else np.int64
-        kind = np.dtype(usual if self.dtype is None else self.dtype)
+        try:
+            kind = np.dtype(usual if self.dtype is None else self.dtype)
+        except TypeError as error:
+            raise InputError(str(error), where="dtype", next="set int32 or int64") from None
         if kind.kind != "i" or kind.itemsize < 4:
             raise InputError(
                 f"{kind} does not hold ids and {self.ignore_index}", where="dtype", next="set int32 or int64"

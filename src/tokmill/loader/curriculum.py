@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tokmill.errors import InputError, plural
-from tokmill.loader.batches import Ahead, Batches, Step, left_out_of, whole_number
+from tokmill.loader.batches import WHOLE, Ahead, Batches, Step, left_out_of, whole_number
 from tokmill.loader.dataset import Boundaries, Dataset, Verify, open_dataset
 from tokmill.loader.naming import Batch
 from tokmill.storage.location import is_url, refuse_squeezed_url
@@ -182,8 +182,9 @@ class Curriculum:
                 )
         stage, position = state.get("stage"), state.get("position")
         rows = [batches.epoch_samples for batches in self.stages] + [0]
-        if not isinstance(stage, int) or not isinstance(position, int) or not 0 <= stage < len(rows):
+        if not isinstance(stage, WHOLE) or not isinstance(position, WHOLE) or not 0 <= stage < len(rows):
             raise InputError(f"stage {stage}, position {position}", where="load_state_dict")
+        stage, position = int(stage), int(position)
         if not 0 <= position <= rows[stage]:
             raise InputError(
                 f"position {position:,} in a stage of {rows[stage]:,} rows", where="load_state_dict"

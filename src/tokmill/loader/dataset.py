@@ -230,6 +230,8 @@ def open_dataset(
     Of a URL (s3://, gs://, az://), what is read is kept in the directory `cache`, at most `cache_bytes` of it
     (None: 32 GiB), for all processes that name the same. Without one: a temporary one, removed at the end.
     """
+    if boundaries not in ("eos", "index"):
+        raise InputError(f"{boundaries!r} is not known", where="boundaries", next='set "eos" or "index"')
     if hooks is not None:
         show_hooks(Path(hooks))
     directory, format, part = _locate(_opened(path, cache, cache_bytes), split)

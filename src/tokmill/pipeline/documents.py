@@ -161,6 +161,7 @@ def resolve_cleaning(recipe: Recipe, source: Source, base: Path) -> CleanOptions
         sieve=sieve,
         redact=tuple(sorted(recipe.redact if redact is None else redact)),
         transforms=transforms or msgspec.UNSET,
+        is_chat=True if transforms and source.chat is not None else msgspec.UNSET,
         urls=url_policy(urls, base) if urls else msgspec.UNSET,
         robots=RobotsPolicy(robots.field, tuple(dict.fromkeys(robots.drop))) if robots else msgspec.UNSET,
         scores=scores or msgspec.UNSET,

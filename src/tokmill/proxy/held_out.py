@@ -31,7 +31,7 @@ from tokmill.schema import one_piece
 from tokmill.stages.tokens.reading import labelled_shards, load_split_texts
 from tokmill.storage.location import read_whole
 from tokmill.storage.tables import id_hashes
-from tokmill.tokenizers.regions import answer_bytes, has_marks, strip_marks
+from tokmill.tokenizers.regions import answer_bytes, has_marks, strip_marks, without_marks
 
 HeldOut = Literal["first", "common", "all", "none"]
 By = Literal["domain", "source"]
@@ -127,7 +127,7 @@ def _some(name: str, documents: list[_Document], max_bytes: int) -> Texts:
         if size >= max_bytes:
             break
         chosen.append(document.text)
-        size += answer_bytes(document.text)
+        size += len(without_marks(document.text).encode())  # all of it goes through the models
     return Texts(name, tuple(chosen), len(documents))
 
 

@@ -110,8 +110,7 @@ def drift(evidence: Evidence) -> Found:
         return
     order = "mixture/order-train.parquet" if evidence.has("mixture") else "in the order of the corpus"
     halves_of = named([evidence.main]) if evidence.main is not None else "the training data"
-    stages = evidence.stages or [""]
-    for stage, turns in zip(stages, evidence.turns_of_stages, strict=False):  # all that are built by now
+    for stage, turns in zip(evidence.stages_of_turns, evidence.turns_of_stages, strict=True):
         if stage:  # each has weights of its own: from one to the next is no drift
             order, halves_of = f"stage/{stage}/order-train.parquet", f"the stage {stage}"
         if len(turns.lengths) > 1:

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar, cast
 import pyarrow as pa
 
 from tokmill.artifacts.directory import Artifact
-from tokmill.artifacts.history import HISTORY_FILE, History
+from tokmill.artifacts.history import HISTORY_FILE, History, load_history
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.upstream import mixture_of, mixtures_of
 from tokmill.audit.places import BuiltSplit, RunPlaces, load_built
@@ -43,7 +43,6 @@ from tokmill.reviews.subject import (
 )
 from tokmill.reviews.texts import SCANNED_BYTES, Scan, scan_texts
 from tokmill.stages.build.contents import Contents, load_contents
-from tokmill.storage.tables import load_table
 
 T = TypeVar("T")
 
@@ -135,7 +134,9 @@ class Evidence:
             whole = self.subject.of_kind("build")
             steps = [f"{name}{own}" for own in self.stages if f"{name}{own}" in whole]
             builds = [Build(step, whole[step]) for step in steps]
-            found[name] = Trained(f"{name.removesuffix('-')} (all stages)", builds)
+            is_all = len(steps) == len(self.stages)
+            told = "all stages" if is_all else " and ".join(step.removeprefix(name) for step in steps)
+            found[name] = Trained(f"{name.removesuffix('-')} ({told})", builds)
         return list(found.values())
 
     def _stage_of(self, build: Build) -> str | None:
@@ -154,7 +155,9 @@ class Evidence:
 
     def train_tokens(self, trained: Trained) -> dict[str, int]:
         """Of each source; in the rest of a run with those that were trained on before."""
-        return dict(Counter(trained.train_tokens()) + Counter(self._before))
+        own: list[str] = trained.first.artifact.manifest.config.get("sources") or list(self._before)
+        before = {source: tokens for source, tokens in self._before.items() if source in own}
+        return dict(Counter(trained.train_tokens()) + Counter(before))
 
     def named_whole(self, trained: list[Trained]) -> str:
         return f"{named(trained)}, with what was trained on before" if self.is_rest else named(trained)
@@ -165,7 +168,9 @@ class Evidence:
 
     def _load_before(self) -> dict[str, int]:
         assert self.subject.found is not None, "it has a mixture"
-        history = History(load_table(self.subject.found.directory / HISTORY_FILE))
+        path = self.subject.found.directory / HISTORY_FILE
+        continues = self.artifact("mixture").manifest.config["continues"]
+        history = History(load_history(path, continues["history"]))
         return {source: history.tokens(source) for source in history.sources}
 
     # --- what is measured ---
@@ -196,12 +201,22 @@ class Evidence:
     def turns_of_stages(self) -> list[Turns]:
         """Of a mixture without stages it is one."""
         self.artifact("tokens")
-        builds = [build for build in self.main.builds if TRAIN in build.splits] if self.main else []
-        built = [self.built(build, TRAIN) for build in builds]
+        built = [self.built(build, TRAIN) for build in self._train_builds]
         found = self._once("turns of stages", lambda: load_turns(self.subject.artifacts, built))
         if sum(len(turns.lengths) for turns in found) < 2:
             raise NotMeasured("there are fewer than two training documents")
         return found
+
+    @property
+    def stages_of_turns(self) -> list[str]:
+        """The name of each of them, "" without stages."""
+        if not self.has_stages:
+            return [""]
+        return [self._stage_of(build) or "" for build in self._train_builds] or self.stages
+
+    @property
+    def _train_builds(self) -> list[Build]:
+        return [build for build in self.main.builds if TRAIN in build.splits] if self.main else []
 
     @property
     def texts(self) -> Scan:

@@ -1,11 +1,13 @@
 """Charsets by the names that pages and mails call them, read as browsers read them.
 
-    label ─ the table of the WHATWG Encoding Standard ─> Python's codec with all characters of that encoding
+    label ─ the table of the WHATWG Encoding Standard ─> Python's codec with most of its characters
     bytes ─ decode ─┬─> text, and how many characters are replaced
                     └─> Undecodable: more than one in a thousand
 
 A label is used for more than it says: what is called iso-8859-1 is Windows-1252, gb2312 is GB 18030, and what
-is called shift_jis or euc-kr has the characters that Windows added.
+is called shift_jis or euc-kr has the characters that Windows added. What Python's codecs lack, or have
+otherwise than the standard, is in the tables here; but for some 200 rare characters of Big5, one of
+JIS X 0212, and the single byte 0x80 of GB 18030.
 """
 
 from __future__ import annotations
@@ -72,6 +74,39 @@ _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codec
 # A text with one bad byte is a text; one with more than this is in another charset than it says.
 _MAX_REPLACED_FRACTION = 0.001
 
+# Bytes that Python's codecs lack, or have otherwise. The standard leaves none of 0x80 to 0x9F out: what these
+# codecs lack there is the control of the same number.
+_BYTES: dict[str, dict[int, str]] = {
+    "cp874": {},
+    "cp1250": {},
+    "cp1251": {},
+    "cp1252": {},
+    "cp1253": {},
+    "cp1254": {},
+    "cp1255": {0xCA: "\u05ba"},
+    "cp1256": {},
+    "cp1257": {},
+    "cp1258": {},
+    "koi8-u": {0xAE: "ў", 0xBE: "Ў"},
+}
+
+# Characters for which the standard has others: the wide signs ～ ∥ － ￠ ￡ ￢ of Windows, and those that
+# GB 18030 had in the private use area at first.
+_WIDE = dict(zip("\u301c\u2016\u2212\xa2\xa3\xac", "\uff5e\u2225\uff0d\uffe0\uffe1\uffe2", strict=True))
+_CHARACTERS = {
+    "euc_jp": _WIDE,
+    "iso2022_jp_ext": _WIDE,
+    "gb18030": dict(
+        zip(
+            "\ue5e5\ue78d\ue78e\ue78f\ue790\ue791\ue792\ue793\ue794\ue795\ue796\ue7c7"
+            "\ue81e\ue826\ue82b\ue82c\ue832\ue843\ue854\ue864",
+            "\u3000\ufe10\ufe12\ufe11\ufe13\ufe14\ufe15\ufe16\ufe17\ufe18\ufe19\u1e3f"
+            "\u9fb4\u9fb5\u9fb6\u9fb7\u9fb8\u9fb9\u9fba\u9fbb",
+            strict=True,
+        )
+    ),
+}
+
 # What the Encoding Standard has in both, and Python has in cp932 alone: rows 13 and 89 to 92 of JIS X 0208.
 _WITHOUT_WINDOWS = ("euc_jp", "iso2022_jp_ext")
 _CELLS = 94  # of a row
@@ -114,13 +149,33 @@ def decode(body: bytes, codec: str) -> tuple[str, int]:
     strict, replace = ("strict", "replace") if codec not in _WITHOUT_WINDOWS else _WINDOWS
     _register_handlers()
     try:
-        return body.decode(codec, strict).removeprefix("\ufeff"), 0
+        return _decoded(body, codec, strict), 0
     except UnicodeDecodeError as error:
-        text = body.decode(codec, replace).removeprefix("\ufeff")
+        text = _decoded(body, codec, replace)
         replaced = text.count("\ufffd")
         if replaced > _MAX_REPLACED_FRACTION * len(text):
             raise Undecodable(f"byte {error.start} is not {codec}: {error.reason}") from error
         return text, replaced
+
+
+def _decoded(body: bytes, codec: str, errors: str) -> str:
+    if codec in _BYTES:
+        return codecs.charmap_decode(body, errors, _table_of(codec))[0]
+    text = body.decode(codec, errors).removeprefix("\ufeff")
+    for of_python, of_standard in _CHARACTERS.get(codec, {}).items():
+        text = text.replace(of_python, of_standard)
+    return text
+
+
+@functools.cache
+def _table_of(codec: str) -> str:
+    """The character of each byte; U+FFFE where it has none."""
+    chars = [bytes([byte]).decode(codec, "replace").replace("\ufffd", "\ufffe") for byte in range(256)]
+    for byte in range(0x80, 0xA0):
+        chars[byte] = chars[byte].replace("\ufffe", chr(byte))
+    for byte, char in _BYTES[codec].items():
+        chars[byte] = char
+    return "".join(chars)
 
 
 # What Python asks about bytes that a codec does not have.

@@ -53,8 +53,14 @@ _FIELD = re.compile(rb"([!-9;-~]+):[ \t]*([^\n]*(?:\n[ \t][^\n]*)*)(?:\n|\Z)")
 _ENVELOPE = re.compile(rb"(?:>?From [^\n]*(?:\n|\Z))+")
 _BLANK_LINE = re.compile(rb"\r?\n")
 _AFTER_MARK = re.compile(rb"(--)?[ \t]*\r?(?:\n|\Z)")
-_NOT_BASE64 = re.compile(rb"[^A-Za-z0-9+/=\s]")
-_LINE_OF_BASE64 = re.compile(rb"^[A-Za-z0-9+/]{60,}={0,2}\s*$", re.MULTILINE)
+_BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
+_NOT_BASE64 = bytes(set(range(256)) - set(_BASE64))
+_FOREIGN = re.compile(rb"[^A-Za-z0-9+/=\s]")
+_LINE = re.compile(rb"[^\n]+")
+# Encoders write 54 letters or more on a line; a text that fits a shorter one has no whole line.
+_WHOLE_LINE = re.compile(rb"^([A-Za-z0-9+/]{48,})[ \t\r]*$", re.MULTILINE)
+# Words have a blank or a mark behind six letters or so, a damaged line of base64 has one or two in it.
+_MAX_LETTERS_PER_FOREIGN = 16
 _UUENCODED = ("x-uuencode", "uuencode", "x-uue", "uue")
 _UU_BEGIN = re.compile(rb"^begin [0-7]{3,4} [^\n]*\n", re.MULTILINE)
 _ID = re.compile(r"<\s*([^<>\s]+)\s*>")
@@ -265,7 +271,7 @@ def _decoded(body: bytes, encoding: str | None, charset: str | None) -> str:
     coding = (encoding or "").lower()
     try:
         if coding == "base64":
-            letters = b"".join(_base64_of(body).split())
+            letters = _without_footer(body).translate(None, _NOT_BASE64)
             body = binascii.a2b_base64(letters + b"=" * (-len(letters) % 4))
         elif coding == "quoted-printable":
             body = binascii.a2b_qp(body)
@@ -277,17 +283,32 @@ def _decoded(body: bytes, encoding: str | None, charset: str | None) -> str:
     return text.replace("\r\n", "\n").strip("\r\n")
 
 
-def _base64_of(body: bytes) -> bytes:
-    """Without what a list writes behind it. Where more of it follows, a letter that is none is nothing."""
-    other = _NOT_BASE64.search(body)
-    if other is None:
+def _without_footer(body: bytes) -> bytes:
+    """Cut before the first line of words behind the last whole line of base64: a line with two or more blanks
+    and characters that are no base64, and with more than one for 16 that are. All others are passed over."""
+    if not _FOREIGN.search(body):
         return body
-    end = body.rfind(b"\n", 0, other.start()) + 1
-    if _LINE_OF_BASE64.search(body, end):
-        return body
-    if not body[:end].strip():
+    for line in _LINE.finditer(body, _end_of_whole_lines(body)):
+        text = line[0].strip()
+        foreign = len(text.translate(None, _BASE64))
+        if foreign > 1 and foreign * _MAX_LETTERS_PER_FOREIGN > len(text) - foreign:
+            body = body[: line.start()]
+            break
+    if not body.translate(None, _NOT_BASE64):
         raise binascii.Error("no line of it is base64")
-    return body[:end]
+    return body
+
+
+def _end_of_whole_lines(body: bytes) -> int:
+    """Of the lines as long as the first of base64."""
+    first = _WHOLE_LINE.search(body)
+    if first is None:
+        return 0
+    end = first.end()
+    for line in _WHOLE_LINE.finditer(body, end):
+        if len(line[1]) == len(first[1]):
+            end = line.end()
+    return end
 
 
 def _uudecoded(body: bytes) -> Iterator[bytes]:
@@ -331,7 +352,7 @@ def _guessed(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        return data.decode("cp1252", "replace")
+        return charsets.decode(data, "cp1252")[0]
 
 
 def _whole(text: str) -> str:

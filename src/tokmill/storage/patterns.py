@@ -112,9 +112,9 @@ def _found_file(path: Path, root: Path, written: str) -> InputFile:
 
 def _as_written(match: str, pattern: str) -> str:
     """With the `~` that the pattern has for the directory of somebody."""
-    home = PurePosixPath(pattern).parts[0]
-    if not home.startswith("~"):
+    if not pattern.startswith("~"):
         return PurePosixPath(match).as_posix()
+    home = PurePosixPath(pattern).parts[0]
     return (home / PurePosixPath(match).relative_to(Path(home).expanduser())).as_posix()
 
 

@@ -218,7 +218,7 @@ def _check_same(
         raise InputError(
             f"is not the file that the run was made with ({what})",
             where=str(path),
-            next="restore it, and give the same command again",
+            next="restore it, or run the recipe first; then give the same command again",
         )
 
 

@@ -754,8 +754,8 @@ def transformed(directory: Path, body: str) -> Path:
     [
         (r"re.sub(r'[^\x00-\x7f]', '', text)", "took marks of conversations out of 'a'"),
         (r"text.replace('\ufdd2', '\ufdd1')", "took marks of conversations out of 'a'"),
-        ("text.replace('Note', '\ufdd2Note')", "put a mark of conversations into '"),
-        ("text.replace('Note', '\ufdef')", "put a mark of conversations into '"),
+        ("text.replace('thanks', '\ufdd2thanks')", "put a mark of conversations into 'b'"),
+        ("text.replace('thanks', '\ufdef')", "put a mark of conversations into 'b'"),
     ],
 )
 def test_a_transform_that_loses_or_adds_marks_is_refused(body: str, what: str, tmp_path: Path) -> None:
@@ -781,3 +781,23 @@ def test_a_transform_may_change_answers_and_leave_nothing_of_a_document(tmp_path
         assert len(stored) > 10
         assert stored == whole[: len(stored)]
     assert not found
+
+
+def test_a_transform_may_take_noncharacters_out_of_what_is_no_conversation(tmp_path: Path) -> None:
+    (tmp_path / "plain.jsonl").write_text(json.dumps({"text": "a\ufdd0b c"}) + "\n")
+    (tmp_path / "hooks.py").write_text(
+        "def change(columns):\n    return [text.replace('\\ufdd0', '-') for text in columns['text']]\n"
+    )
+    (tmp_path / "recipe.yaml").write_text(
+        json.dumps(
+            {
+                "name": "plain",
+                "sources": [{"name": "p", "files": "plain.jsonl"}],
+                "transforms": ["hooks.py:change"],
+                "builds": [{"name": "out", "format": "jsonl", "content": "text"}],
+            }
+        )
+    )
+    out = tokmill.run(tmp_path / "recipe.yaml", out=tmp_path / "out", workers=1).out
+    (path,) = (out / "texts/out").rglob("*.jsonl*")
+    assert [line["text"] for line in load_lines(path)] == ["a-b c"]

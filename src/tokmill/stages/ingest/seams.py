@@ -23,6 +23,8 @@ from tokmill.artifacts.manifest import Json, Receipt
 from tokmill.artifacts.step import Task
 from tokmill.storage.records import Seam, Span
 
+BROKEN = "is_broken"  # a fact of a receipt
+
 Proof = Generator[list[Task[Any]], list[Receipt], tuple[Task[Any], Receipt]]
 
 
@@ -35,7 +37,7 @@ class Seams:
     def follow(self, task: Task[Any], receipt: Receipt) -> Proof:
         """The task and its receipt, or those of the part read again."""
         seam = seam_of(receipt.facts)
-        if seam is None:
+        if seam is None or is_broken(receipt):
             return task, receipt
         span: Span = task.options.span
         if span.start:
@@ -46,6 +48,8 @@ class Seams:
                     task, options=msgspec.structs.replace(task.options, begins=begins)
                 )
                 (receipt,) = yield [task]
+                if is_broken(receipt):
+                    return task, receipt
                 seam = seam_of(receipt.facts)
                 assert seam is not None, "it had one before"
             if seam.begins is None:  # no record of it: the next part begins where this one had to
@@ -68,6 +72,11 @@ class Seams:
         if seam.begins is not None:
             return seam.begins == self._next
         return self._next is None or (span.end is not None and self._next >= span.end)
+
+
+def is_broken(receipt: Receipt) -> bool:
+    """Read ahead, and not to its end: it says nothing until it is read in its turn."""
+    return bool(receipt.facts.get(BROKEN))
 
 
 def as_fact(seam: Seam) -> Json:

@@ -50,7 +50,7 @@ from tokmill.stages.ingest.options import (
     as_fact,
     reading_task,
 )
-from tokmill.stages.ingest.seams import Seams
+from tokmill.stages.ingest.seams import BROKEN, Seams, is_broken
 from tokmill.stages.ingest.seams import as_fact as seam_fact
 from tokmill.stages.ingest.shards import (
     Room,
@@ -177,7 +177,7 @@ def _documents(task: Task[ReadOptions], room: Room, facts: Json, *gathered: Any)
     except InputError:
         if not task.options.is_ahead:
             raise
-        facts["is_broken"] = True
+        facts[BROKEN] = True
 
 
 def _read(
@@ -356,16 +356,20 @@ def _take_all(tasks: _Tasks) -> Phase:
 
 
 def _take_until_full(tasks: _Tasks, room: dict[str, int]) -> Phase:
-    """Chunks in order. Each is read up to the whole room;
-    the one that overfills it, or is broken, again, up to what is left."""
+    """Chunks in order. Each is read up to the whole room; the one that overfills it again, up to what is
+    left, and so is one that was broken when it was read ahead."""
     receipts: list[Receipt] = []
     left, seams = dict(room), Seams()
     while group := tasks.take(len(receipts), _chunks_towards(room, left, len(receipts))):
         group = [_with_room(task, room, is_ahead=bool(receipts)) for task in group]
         for task, receipt in zip(group, (yield group), strict=True):
             task, receipt = yield from seams.follow(task, receipt)
+            if is_broken(receipt):  # its turn has come: what is wrong before the end of the limit is an error
+                task = _with_room(task, left)
+                (receipt,) = yield [task]
+                task, receipt = yield from seams.follow(task, receipt)
             taken = _taken(receipt)
-            if receipt.facts.get("is_broken") or any(taken[name] > left[name] for name in left):
+            if any(taken[name] > left[name] for name in left):
                 (receipt,) = yield [_with_room(task, left)]
                 return [*receipts, receipt]
             receipts.append(receipt)
