@@ -224,9 +224,13 @@ def test_what_cannot_be_answered_says_why(run: Path, tmp_path: Path) -> None:
         mill.seen(build, step=3)
     with pytest.raises(InputError, match="no state of a loader"):
         mill.seen(build, state={"epoch": 1})
+    with pytest.raises(InputError, match="8 is no window and run"):
+        mill.seen(build, step=3, batch_size=2, bucketing=8)  # type: ignore[arg-type]
     state = Batches(open_dataset(build, "train"), 2, 1).state_dict()
     with pytest.raises(InputError, match="batch size"):
         mill.seen(build, state=state, drop_last=True)
+    with pytest.raises(InputError, match="no state of a loader"):
+        mill.seen(build, state={**state, "position": object()})
     for text, message in (("{", "no JSON"), ("{}", "no state of a loader")):
         (tmp_path / "state.json").write_text(text)
         with pytest.raises(InputError, match=message):

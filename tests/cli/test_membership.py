@@ -377,5 +377,5 @@ def test_a_sample_whose_description_is_damaged_is_refused(
     path = Path(shutil.copy(sample, tmp_path / "manifest.jsonl"))
     (tmp_path / "MANIFEST.meta.json").write_text(description)
     model = sample.parent.parent / "spm.model"
-    with pytest.raises(InputChanged, match="is not the sample that MANIFEST.meta.json describes"):
+    with pytest.raises(InputChanged, match="is not the sample that "):
         mill.build("memmap", manifest=path, out=tmp_path / "out", tokenizer=model)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -137,9 +138,11 @@ def test_a_state_of_stages_is_of_all_stages_that_were_walked(place: Path, tmp_pa
     had = walked(curriculum, builds, steps)
     state = curriculum.state_dict()
     recipe = recipe_at(place, "longer", mixture=LONGER)
+    numbers = {"stage": np.int64(state["stage"]), "position": np.int64(state["position"])}
     # one build stands for the others, which lie beside it; or all are given
     for number, given in enumerate([builds[min(state["stage"], 2)], builds[: state["stage"] + 1]]):
-        made = mill.continue_(given, recipe=recipe, out=tmp_path / str(number), at=state, workers=1)
+        at = {**state, **numbers} if number else state
+        made = mill.continue_(given, recipe=recipe, out=tmp_path / str(number), at=at, workers=1)
         assert table_of(made.run.out) == hashed(had)
         assert made.continues.tokens == sum(tokens for *_, tokens in had.values())
         assert [one.build for one in made.continues.builds] == [

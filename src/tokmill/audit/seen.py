@@ -13,6 +13,7 @@ time. In a build of a stage, which is walked once, it is one of the stage.
 from __future__ import annotations
 
 import json
+import operator
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -303,9 +304,13 @@ def places_file(split: BuildSplit) -> PlacesFile | None:
 
 
 def load_state(state: Mapping[str, Any] | str | Path) -> Mapping[str, Any]:
-    """Of a loader; a path is to a file of JSON."""
+    """Of a loader, with numbers of Python's; a path is to a file of JSON."""
     if isinstance(state, Mapping):
-        return _checked(state, "state")
+        try:
+            plain = json.loads(json.dumps(dict(state), default=operator.index))
+        except (TypeError, ValueError):
+            plain = None
+        return _checked(plain, "state")
     try:
         told = json.loads(Path(state).read_text())
     except OSError as error:
