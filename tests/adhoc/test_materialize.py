@@ -380,7 +380,7 @@ def test_a_weighted_draw_of_pairs_carries_the_weight_and_writes_the_sides_alone(
     assert (meta_of(made)["method"], meta_of(made)["weight"]) == ("weighted", "w")
 
 
-@pytest.mark.parametrize("options", [{"method": "weighted"}, {"weight": "w"}, {"method": "heaviest"}])
+@pytest.mark.parametrize("options", [{"method": "weighted"}, {"weight": "w"}])
 def test_a_method_and_its_weight_go_together(tmp_path: Path, corpus: Path, options: dict[str, Any]) -> None:
     with pytest.raises(RecipeError, match="give method `weighted`"):
         materialize(corpus, tmp_path / "out", k=10, seed=1, splits=SIZES, **options)

@@ -38,7 +38,7 @@ DOCUMENTS: list[Document] = [
     },
     {"text": "It turns all day.", "source": "beta", "domain": "code", "doc_id": "b/1", "meta": {}},
     {"text": "Ça tourne aussi.", "source": "beta", "domain": "web", "doc_id": "b/2", "license_tag": "MIT"},
-    {"text": "And at night it rests.", "source": "alpha", "domain": "prose", "doc_id": "", "created_at": "7"},
+    {"text": "At night it rests.", "source": "alpha", "domain": "prose", "doc_id": "0", "created_at": "7"},
 ]
 
 

@@ -244,7 +244,8 @@ def test_whitespace_around_and_inside_a_record_is_no_fault(tmp_path):
     ("written", "expected"),
     [
         ('"x"', "x"),
-        ('""', ""),
+        ('""', None),
+        ('" "', None),
         ("7", "7"),
         ("-0", "0"),
         ("18446744073709551616", "18446744073709551616"),
