@@ -79,7 +79,7 @@ def few_of_each_kind(disk: Disk, mode: Mode, numbers: list[int]) -> list[int]:
 
 
 def what_goes_wrong(disk: Disk, mode: Mode, at: int) -> str:
-    ended = disk.disturbed(mode, at, KINDS.get(mode, ()))
+    ended = disk.disturbed(mode, at)
     if mode is Mode.KILL:
         wrong = "" if ended.status == -9 else f"not killed: {ended.said}"
     else:
