@@ -25,7 +25,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from tokmill.clean.edits import find_spans, redact_texts
+from tokmill.clean.redaction import find_spans, redact_texts
 from tokmill.kernels.redaction import KINDS, find_windows
 from tokmill.schema import string_column
 from tokmill.storage.disk import ZstdFile

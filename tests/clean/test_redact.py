@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tokmill
-from tokmill.clean.edits import FOUND, Redactions, find_spans, redact_texts
+from tokmill.clean.redaction import FOUND, Redactions, find_spans, redact_texts
 from tokmill.errors import RecipeError
 
 KINDS = ("secret", "email", "ip", "phone")  # the earlier keeps what two of them match

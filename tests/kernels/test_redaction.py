@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.arrow_buffers import buffers, columns
-from tokmill.clean.edits import find_spans
+from tokmill.clean.redaction import find_spans
 from tokmill.kernels.redaction import CONTEXT, KINDS, find_windows
 
 EVERY = tuple(range(len(KINDS)))

@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tokmill.clean import measures
-from tokmill.clean.edits import redact_texts
 from tokmill.clean.language import DetectorName, detect_languages
+from tokmill.clean.redaction import redact_texts
 from tokmill.clean.urls import normalize_urls as urls_in_one_form
 from tokmill.duplicates.near import NearOptions, choose_bands, find_near_duplicates
 from tokmill.errors import InputError

@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.artifacts.directory import Artifact
-from tokmill.clean.edits import apply_edits, redact_texts
+from tokmill.clean.edits import apply_edits
 from tokmill.clean.examine import CleanOptions
+from tokmill.clean.redaction import redact_texts
 from tokmill.schema import one_piece
 from tokmill.storage.on_demand import at_hand
 from tokmill.storage.tables import load_table

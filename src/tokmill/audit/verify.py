@@ -29,20 +29,9 @@ from tokmill.artifacts.progress import ESTIMATE, JOURNAL
 from tokmill.artifacts.runs import DERIVED
 from tokmill.artifacts.tombstones import PENDING_FILE
 from tokmill.audit.continued import continuation_problems
-from tokmill.audit.proofs import (
-    EXTRA,
-    Listing,
-    Problem,
-    Verification,
-    chain_problems,
-    find_forgotten,
-    find_listings,
-    flow_problems,
-    list_snapshot,
-    provable,
-    verification_of,
-    with_checksums,
-)
+from tokmill.audit.listings import Listing, find_listings, list_snapshot, provable, with_checksums
+from tokmill.audit.proofs import Problem, chain_problems, find_forgotten, flow_problems
+from tokmill.audit.verification import EXTRA, Verification, verification_of
 from tokmill.engines.slurm_state import DIRECTORY as SLURM_DIRECTORY
 from tokmill.errors import CorruptFile, InputChanged, OutOfMemory, StorageError, TokmillError
 from tokmill.formats import format_of, plugin_of

@@ -28,14 +28,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tokmill.artifacts.plugins import Plugin
-from tokmill.clean.edits import (
-    Edits,
-    NormalizeOptions,
-    apply_edits,
-    normalize_texts,
-    redact_texts,
-    transform_texts,
-)
+from tokmill.clean.edits import Edits, NormalizeOptions, apply_edits, normalize_texts
 from tokmill.clean.language import (
     LANGUAGE_SCORE,
     OTHER_LANGUAGE,
@@ -46,8 +39,10 @@ from tokmill.clean.language import (
 )
 from tokmill.clean.license_policy import KEEP, QUARANTINE, LicensePolicy, judge_licenses, make_policy
 from tokmill.clean.measures import measure, measure_by
+from tokmill.clean.redaction import redact_texts
 from tokmill.clean.rules import AFTER, HOOK, WHITESPACE, CompiledFilters, Judged, edit_and_measure, judge
 from tokmill.clean.rules import EMPTY as EMPTY
+from tokmill.clean.transforms import transform_texts
 from tokmill.clean.url_policy import (
     Blocklist,
     Fault,

@@ -37,8 +37,8 @@ from tokmill.errors import plural
 if TYPE_CHECKING:
     from tokmill.artifacts.manifest import Json
     from tokmill.audit.check import Checked
-    from tokmill.audit.proofs import Verification
     from tokmill.audit.status import Examination, Status, StepStatus
+    from tokmill.audit.verification import Verification
     from tokmill.engines.slurm_state import SlurmState
     from tokmill.pipeline.garbage import Collected
     from tokmill.publish.publication import Fetched

@@ -20,8 +20,9 @@ import pyarrow as pa
 
 from tokmill.audit.places import Place
 from tokmill.audit.trace import read_layers
-from tokmill.clean.edits import NormalizeOptions, redact_texts
+from tokmill.clean.edits import NormalizeOptions
 from tokmill.clean.examine import CleanOptions
+from tokmill.clean.redaction import redact_texts
 from tokmill.clean.rules import edit_lines
 from tokmill.explorer.passages import Change, find_changes
 from tokmill.explorer.site import Site

@@ -4,8 +4,8 @@ windows for a regular expression to look at.
 bytes ─ an anchor between the right neighbours? ─ a longer look around it ─> window ─ overlapping ones joined
         b@e   3.4   0:d   +4   5-1                 four groups of digits
 
-Each pattern of tokmill.clean.edits has an anchor: a byte, with what must stand around it, that is in every
-match. A window holds every match around its anchor and all that the pattern looks at beside the match. So the
+Each pattern of tokmill.clean.redaction has an anchor: a byte, with what must stand around it, that is in
+every match. A window holds every match around its anchor and all that the pattern looks at beside it. So the
 pattern finds in the windows what it would find in the whole text, and most text has no window.
 
 The first question is asked of every byte at once for all anchors: one bit per anchor, one table of 256 words.

@@ -10,7 +10,7 @@ from tokmill.adhoc.single_steps import DECISIONS
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.progress import Progress, Silence
 from tokmill.audit.decisions import write_decisions
-from tokmill.audit.proofs import Verification
+from tokmill.audit.verification import Verification
 from tokmill.audit.verify import verify
 from tokmill.demos.corpus import write_corpus, write_recipe
 from tokmill.pipeline.run import RunResult, run

@@ -20,7 +20,7 @@ from tokmill.artifacts.history import HISTORY_FILE, History, load_history
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.upstream import mixture_of, mixtures_of
 from tokmill.audit.places import BuiltSplit, RunPlaces, load_built
-from tokmill.audit.proofs import Verification
+from tokmill.audit.verification import Verification
 from tokmill.audit.verify import verify
 from tokmill.errors import TokmillError
 from tokmill.recipe import Recipe

@@ -41,8 +41,9 @@ from tokmill.artifacts.step import (
     table_input,
 )
 from tokmill.artifacts.upstream import shard_key, tally, write_shard_table
-from tokmill.clean.edits import apply_edits, redact_texts
+from tokmill.clean.edits import apply_edits
 from tokmill.clean.examine import Change, CleanOptions, Examined, Faults, examine
+from tokmill.clean.redaction import redact_texts
 from tokmill.clean.url_policy import Blocklist, load_blocklist
 from tokmill.errors import CleanLimit, InputError
 from tokmill.packing.mixture import spelled_share
