@@ -14,8 +14,8 @@ import pytest
 import tokmill as mill
 from mill import digest_of, small_corpus, tokmill, write_recipe
 from tokmill.artifacts.progress import Silence
-from tokmill.pipeline.estimate import Estimate, load_estimate, write_estimate
-from tokmill.pipeline.extrapolation import estimate_run
+from tokmill.pipeline.estimation.estimate import estimate_run
+from tokmill.pipeline.estimation.figures import Estimate, load_estimate, write_estimate
 from tokmill.recipe.file import read_recipe
 
 DOCUMENTS = 4000

@@ -15,8 +15,8 @@ import pytest
 import tokmill as mill
 from mill import write_recipe
 from tokmill.errors import InputError
-from tokmill.pipeline.estimate import Estimate, Interval
-from tokmill.pipeline.extrapolation import estimate_run
+from tokmill.pipeline.estimation.estimate import estimate_run
+from tokmill.pipeline.estimation.figures import Estimate, Interval
 from tokmill.recipe.file import read_recipe
 
 DOCUMENTS = 3000

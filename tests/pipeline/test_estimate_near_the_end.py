@@ -13,8 +13,8 @@ import pytest
 
 import tokmill as mill
 from tokmill.errors import InputError
-from tokmill.pipeline.estimate import Estimate
-from tokmill.pipeline.extrapolation import estimate_run
+from tokmill.pipeline.estimation.estimate import estimate_run
+from tokmill.pipeline.estimation.figures import Estimate
 from tokmill.recipe.file import read_recipe
 
 NAMES = ("web", "math")

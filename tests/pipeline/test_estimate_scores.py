@@ -15,8 +15,8 @@ import tokmill as mill
 from mill import write_recipe
 from tokmill.artifacts.progress import Silence
 from tokmill.errors import InputError
-from tokmill.pipeline.estimate import Estimate
-from tokmill.pipeline.extrapolation import estimate_run
+from tokmill.pipeline.estimation.estimate import estimate_run
+from tokmill.pipeline.estimation.figures import Estimate
 from tokmill.recipe.file import read_recipe
 
 GOOD = ("theorem", "proof", "lemma", "integral", "matrix")

@@ -117,7 +117,7 @@ class _Saying(logging.Handler):
 
 
 JOURNAL = "journal.json"
-ESTIMATE = "estimate.json"  # beside it: what was estimated of a run (tokmill.pipeline.estimate)
+ESTIMATE = "estimate.json"  # beside it: what was estimated of a run (tokmill.pipeline.estimation.figures)
 _EVERY_SECONDS = 1.0  # a task may take milliseconds; who looks sees no more than this anyway
 
 

@@ -12,7 +12,7 @@ from tokmill.cli.console import err, out
 from tokmill.errors import plural
 
 if TYPE_CHECKING:
-    from tokmill.pipeline.estimate import Estimate, Interval
+    from tokmill.pipeline.estimation.figures import Estimate, Interval
 
 
 def render_estimate(estimate: Estimate, free_bytes: int) -> None:

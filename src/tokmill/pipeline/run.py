@@ -37,7 +37,8 @@ from tokmill.engines.slurm_options import SlurmSettings
 from tokmill.errors import RecipeError, StorageError
 from tokmill.pipeline.changes import reasons_of
 from tokmill.pipeline.documents import Own
-from tokmill.pipeline.estimate import (
+from tokmill.pipeline.estimation.estimate import estimate_run
+from tokmill.pipeline.estimation.figures import (
     Estimate,
     free_bytes,
     load_estimate,
@@ -45,7 +46,6 @@ from tokmill.pipeline.estimate import (
     write_estimate,
 )
 from tokmill.pipeline.examination import examine
-from tokmill.pipeline.extrapolation import estimate_run
 from tokmill.pipeline.hashing import hashing_files
 from tokmill.pipeline.opened_tokenizer import begin_opening
 from tokmill.pipeline.plan import carry_forgotten_ids, plan_steps, steps_until

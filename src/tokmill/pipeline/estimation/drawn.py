@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json, add_counts
-from tokmill.pipeline.miniature import Miniature
+from tokmill.pipeline.estimation.miniature import Miniature
 from tokmill.recipe import Recipe
 from tokmill.schema import string_column
 from tokmill.stages.ingest.stage import FIXED_SAMPLES, NOT_SAMPLED

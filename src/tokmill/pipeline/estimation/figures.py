@@ -1,6 +1,6 @@
 """What is estimated of a run before it is there, and its file beside the run.
 
-    extrapolation.estimate_run ─> Estimate ─ write_estimate ─> <out>/estimate.json
+    estimate.estimate_run ─> Estimate ─ write_estimate ─> <out>/estimate.json
     run ─ load_estimate ─ warn_of_disk ─ summary ─> environment of the run's manifest
 
 An interval is 95 % of what another draw would have given; for time, what machines vary by.
