@@ -37,8 +37,8 @@ from tokmill.artifacts.step import Step, Task
 from tokmill.engines.cluster import Engine
 from tokmill.engines.local import EngineName, Resources, open_engine
 from tokmill.kernels.warm import load_kernels
+from tokmill.pipeline.freshness import step_inputs
 from tokmill.pipeline.plan import plan_steps
-from tokmill.pipeline.run_manifest import step_inputs
 from tokmill.recipe.file import load_recipe
 from tokmill.stages.registry import STAGES, perform
 from tokmill.storage.blocks import open_stream

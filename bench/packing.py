@@ -32,7 +32,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tokmill.packing.costs import Cost, compare_strategies
-from tokmill.packing.mixture import Holding, Mixture, Target
+from tokmill.packing.mixture import Mixture
 from tokmill.packing.plan import (
     BATCH_TOKENS,
     LAYOUTS,
@@ -43,6 +43,7 @@ from tokmill.packing.plan import (
     plan_layout,
     row_batches,
 )
+from tokmill.packing.quotas import Holding, Target
 from tokmill.packing.schedule import MAX_EPOCHS, Offered, Scheduling
 from tokmill.storage.disk import ZstdFile
 from tokmill.tokenizers.load import load_tokenizer

@@ -35,8 +35,8 @@ from tokmill.artifacts.directory import Artifact, begin, finish, open_artifact, 
 from tokmill.artifacts.manifest import Receipt, build_manifest
 from tokmill.artifacts.step import Step, Task, Unawaited
 from tokmill.kernels.warm import load_kernels
+from tokmill.pipeline.freshness import step_inputs
 from tokmill.pipeline.plan import plan_steps
-from tokmill.pipeline.run_manifest import step_inputs
 from tokmill.recipe.file import parse_recipe
 from tokmill.stages.registry import STAGES, perform
 

@@ -265,6 +265,8 @@ def _load() -> None:
     for name in (
         *LIBRARIES,
         "tokmill.cli.verify",
+        "tokmill.cli.status",
+        "tokmill.cli.upkeep",
         "tokmill.cli.tokens",
         "tokmill.cli.steps",
         "tokmill.cli.recipe",

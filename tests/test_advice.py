@@ -27,7 +27,7 @@ from tokmill.adhoc.mixtures import MixtureFile
 from tokmill.cli import main
 from tokmill.cli.console import TYPED, fit_advice
 from tokmill.recipe import Recipe
-from tokmill.recipe.whole import key_paths, names_keys
+from tokmill.recipe.keys import key_paths, names_keys
 from tokmill.reviews.review import CHECKS
 
 ROOT = Path(__file__).resolve().parents[1]

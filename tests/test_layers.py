@@ -28,7 +28,7 @@ FLOORS = [*drawn_floors(REPOSITORY / "CONTRIBUTING.md"), ("",)]  # the package i
 
 # Imports inside a function, each with its reason. Nothing else is imported late.
 LATE = {
-    ("cli.console", "tokmill.recipe.whole"): "0.15 s, where an error is told",
+    ("cli.console", "tokmill.recipe.keys"): "0.15 s, where an error is told",
     ("kernels.jit", "tokmill.kernels.compiler"): "numba: 0.2 s, where a kernel is called",
     ("tokenizers.load", "tokmill.tokenizers.huggingface"): "the adapter of the kind of file that is loaded",
     ("tokenizers.load", "tokmill.tokenizers.tiktoken_ranks"): "likewise",

@@ -54,6 +54,12 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def spelled_share(part: int, whole: int) -> str:
+    """Enough places to be told from nothing: 0.04 %, 12 %."""
+    percent = 100 * part / whole if whole else 0
+    return f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"
+
+
 class RecipeError(TokmillError): ...
 
 

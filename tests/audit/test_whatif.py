@@ -23,7 +23,7 @@ from tokmill.audit import bounds, opened
 from tokmill.audit.bounds import rules_of
 from tokmill.audit.opened import open_run
 from tokmill.clean.edits import normalize_texts
-from tokmill.clean.examine import apply_filters
+from tokmill.clean.filtering import apply_filters
 from tokmill.clean.rules import CompiledFilters
 from tokmill.cli import main
 from tokmill.duplicates.shingling import exact_hashes

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from cleaned import clean
 from tokmill.clean import examine as examine_module
 from tokmill.clean.edits import NormalizeOptions
-from tokmill.clean.examine import CleanOptions, Examined, Filtered, apply_filters, examine
+from tokmill.clean.examine import CleanOptions, Examined, examine
+from tokmill.clean.filtering import Filtered, apply_filters
 from tokmill.clean.language import LanguageOptions, LanguagePlan
 from tokmill.clean.license_policy import make_policy
 from tokmill.clean.rules import compile_filters

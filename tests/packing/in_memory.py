@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.kernels.mixing import mark_shuffle, row_bits
-from tokmill.packing.mixture import Exhausted, Holding, Mixture, Target
+from tokmill.packing.mixture import Mixture
+from tokmill.packing.quotas import Exhausted, Holding, Target
 from tokmill.packing.schedule import (
     MAX_EPOCHS,
     Offered,

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from packing.in_memory import Corpus
-from tokmill.packing.mixture import (
+from tokmill.packing.mixture import Mixture
+from tokmill.packing.quotas import (
     Holding,
-    Mixture,
     Target,
     largest_budget,
     refuse_empty_domains,

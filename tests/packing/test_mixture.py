@@ -12,16 +12,9 @@ from hypothesis import strategies as st
 import tokmill
 from packing.mixed import mix
 from tokmill.errors import InputError, RecipeError
-from tokmill.packing.mixture import (
-    Holding,
-    Mixture,
-    Target,
-    check_weights,
-    fill_evenly,
-    imbalance_warning,
-    source_quotas,
-    split_budget,
-)
+from tokmill.packing.limits import imbalance_warning
+from tokmill.packing.mixture import Mixture, check_weights
+from tokmill.packing.quotas import Holding, Target, fill_evenly, source_quotas, split_budget
 
 
 def checked(weights: dict[str, object], *known: str, normalize: bool = False) -> dict[str, Fraction]:

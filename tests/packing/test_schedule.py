@@ -21,8 +21,10 @@ from tokmill.errors import InputError, RecipeError
 from tokmill.kernels.mixing import DRY, Windows, go_on, open_account
 from tokmill.packing import mixture as balance
 from tokmill.packing import schedule as turning
-from tokmill.packing.mixture import Balance, Holding, Mixture, Target, row_groups
+from tokmill.packing.balance import Balance, row_groups
+from tokmill.packing.mixture import Mixture
 from tokmill.packing.plan import Plan, Store, gather_rows, plan_layout, take_rows
+from tokmill.packing.quotas import Holding, Target
 from tokmill.packing.schedule import Offered, Scheduling
 
 T = TypeVar("T")

@@ -20,22 +20,9 @@ from hypothesis import strategies as st
 
 import tokmill
 from tokmill.schema import NO_SPLIT
-from tokmill.stages.sampling import (
-    TEST,
-    TRAIN,
-    VALID,
-    Bound,
-    Clusters,
-    HashSplit,
-    Quota,
-    Singles,
-    allot,
-    count_singles,
-    find_bounds,
-    formula_size,
-    label_keys,
-    shuffle_keys,
-)
+from tokmill.stages.split.keys import TEST, TRAIN, VALID, Bound, formula_size, label_keys, shuffle_keys
+from tokmill.stages.split.options import HashSplit
+from tokmill.stages.split.quotas import Clusters, Quota, Singles, allot, count_singles, find_bounds
 from tokmill.storage.tables import id_hashes
 from written import load_manifest, load_tables
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokmill.errors import CorruptFile, InputError
-from tokmill.recipe.whole import TEXT_FORMATS as NAMED
+from tokmill.recipe.tokens import TEXT_FORMATS as NAMED
 from tokmill.schema import DOCUMENTS
 from tokmill.storage.textfiles import TEXT_FORMATS, find_text_format
 

@@ -19,7 +19,7 @@ from tokmill.artifacts.progress import Progress, open_journal, warnings_to
 from tokmill.artifacts.step import Step
 from tokmill.engines.local import Resources
 from tokmill.errors import InputError
-from tokmill.pipeline.run_manifest import step_inputs
+from tokmill.pipeline.freshness import step_inputs
 from tokmill.pipeline.session import Session
 from tokmill.storage.disk import move_committed, remove_file
 from tokmill.storage.lease import open_lease

@@ -43,8 +43,8 @@ from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.progress import Progress
 from tokmill.errors import InputError
 from tokmill.packing.mixture import check_weights
+from tokmill.pipeline.origins import hub_commits
 from tokmill.pipeline.run import run_recipe
-from tokmill.pipeline.run_manifest import hub_commits
 from tokmill.recipe import Fields, Hub, Limit, Path_, Recipe, Sample, Section, Source, template_parts
 from tokmill.recipe.file import load_section
 from tokmill.recipe.section import Amount, Name, Patterns, Weight, part_of

@@ -51,7 +51,7 @@ from tokmill.artifacts.manifest import Json
 from tokmill.demos.stand_in import write_stand_in
 from tokmill.errors import RecipeError, TokmillError
 from tokmill.formats import format_names
-from tokmill.pipeline.examination import examine
+from tokmill.pipeline.examination.examine import examine
 from tokmill.pipeline.run import base_of, place_of
 from tokmill.recipe import Recipe
 from tokmill.recipe.examples import STAND_IN, copy_recipe

@@ -37,7 +37,7 @@ from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json, add_counts
 from tokmill.artifacts.progress import Progress
 from tokmill.artifacts.upstream import Shard, list_shards, tally
-from tokmill.clean.examine import EMPTY
+from tokmill.clean.rules import EMPTY
 from tokmill.errors import InputError, RecipeError
 from tokmill.pipeline.documents import Own
 from tokmill.pipeline.run import run_recipe

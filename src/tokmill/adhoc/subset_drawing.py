@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from tokmill.artifacts.manifest import Json, add_counts, check_conservation
-from tokmill.clean.examine import EMPTY
-from tokmill.clean.rules import compile_filters, judge
+from tokmill.clean.rules import EMPTY, compile_filters, judge
 from tokmill.duplicates.shingling import exact_hashes, match_equal
 from tokmill.kernels.characters import measure_text
 from tokmill.recipe import Filter, Path_, Section, Source

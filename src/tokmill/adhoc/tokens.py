@@ -36,8 +36,8 @@ from tokmill.formats.ids import SPLIT_WORDS
 from tokmill.formats.index import INDEX, RowSpans, read_row_index, write_row_index
 from tokmill.formats.token_cache import META_NAME as CACHE_NAME
 from tokmill.formats.token_cache import EncodeFacts, EncodeMeta, TokenCache, write_token_cache
+from tokmill.pipeline.origins import hub_commits, origin_of
 from tokmill.pipeline.run import run_recipe
-from tokmill.pipeline.run_manifest import hub_commits, origin_of
 from tokmill.recipe import Recipe, Source
 from tokmill.recipe.names import parse_amount
 from tokmill.recipe.section import shortest_spelling

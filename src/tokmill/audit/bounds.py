@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.upstream import domain_of
 from tokmill.audit.opened import Found, ShardTables, load_of
-from tokmill.clean.examine import EMPTY, CleanOptions, is_blank
+from tokmill.clean.examine import CleanOptions, is_blank
 from tokmill.clean.language import LANGUAGE_SCORE, OTHER_LANGUAGE, UNSURE_LANGUAGE, is_known, is_wanted
 from tokmill.clean.license_policy import DENIED, NOT_ALLOWED, UNKNOWN
-from tokmill.clean.rules import AFTER, BOUNDS, HOOK, Rule, columns_of, fault_of, judge
+from tokmill.clean.rules import AFTER, BOUNDS, EMPTY, HOOK, Rule, columns_of, fault_of, judge
 from tokmill.clean.url_policy import BLOCKED_DOMAIN, BLOCKED_URL, BLOCKED_WORD, NO_URL, ROBOTS
 from tokmill.errors import InputError
 from tokmill.schema import one_piece

@@ -37,7 +37,7 @@ from tokmill.loader.dataset import INDEX_NAME, Dataset, first_row
 from tokmill.recipe import Source
 from tokmill.schema import one_piece
 from tokmill.sources.readers import list_source, read_documents, resolve_reading
-from tokmill.stages.sampling import spelled_field
+from tokmill.stages.split.keys import spelled_field
 from tokmill.stages.tokens.beside import find_tokenizer as find_tokenizer
 from tokmill.stages.tokens.beside import run_of
 from tokmill.stages.tokens.encoding import Encoding, encode_documents

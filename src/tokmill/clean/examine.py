@@ -4,9 +4,6 @@
         ─┬─ out, whatever the thresholds ─> not measured ─┬─ exact hash
          └─ still open ─ apply_filters ──────────────────┘
 
-    apply_filters   texts ─ transforms ─ measure ─ line edits ─ measure again ─ measures of others ─ scores
-                          ─ judge ─ redact ─> Filtered
-
 The first fault in this order is the reason for a drop: empty, licence, URL, robots, language, then the rules
 as the recipe has them. All values of a document that is still open are kept, also where an earlier rule
 already dropped it: another threshold can bring it back. One that is empty, has no licence to be here, is of
@@ -28,7 +25,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tokmill.artifacts.plugins import Plugin
-from tokmill.clean.edits import Edits, NormalizeOptions, apply_edits, normalize_texts
+from tokmill.clean.edits import Edits, NormalizeOptions, normalize_texts
+from tokmill.clean.filtering import Change, Scoring, apply_filters
 from tokmill.clean.language import (
     LANGUAGE_SCORE,
     OTHER_LANGUAGE,
@@ -38,11 +36,11 @@ from tokmill.clean.language import (
     look_for_english,
 )
 from tokmill.clean.license_policy import KEEP, QUARANTINE, LicensePolicy, judge_licenses, make_policy
-from tokmill.clean.measures import measure, measure_by
-from tokmill.clean.redaction import redact_texts
-from tokmill.clean.rules import AFTER, HOOK, WHITESPACE, CompiledFilters, Judged, edit_and_measure, judge
-from tokmill.clean.rules import EMPTY as EMPTY
-from tokmill.clean.transforms import transform_texts
+from tokmill.clean.rules import (
+    EMPTY,
+    WHITESPACE,
+    CompiledFilters,
+)
 from tokmill.clean.url_policy import (
     Blocklist,
     Fault,
@@ -52,110 +50,16 @@ from tokmill.clean.url_policy import (
     judge_urls,
     urls_of,
 )
+from tokmill.clean.verdicts import Faults, Open, Verdicts
 from tokmill.duplicates.shingling import HASH_NORMALIZATION, exact_hashes
 from tokmill.kernels import hashing
 from tokmill.kernels.characters import measure_text
 from tokmill.kernels.wordclasses import VERSION as WORD_CLASSES
-from tokmill.schema import SCORE, one_piece, string_column
+from tokmill.schema import one_piece, string_column
 from tokmill.scores.scoring import HOOK as SCORE_HOOK
-from tokmill.scores.scoring import ScorePlan, score_columns, texts_to_score
+from tokmill.scores.scoring import ScorePlan
 
 Column = NDArray[Any]
-
-
-class Change(NamedTuple):
-    """Why the text of some rows is another: how often each, and where, if it is known."""
-
-    reason: str
-    rows: Column
-    counts: Column
-    details: list[str] | None = None
-    sizes: Column | None = None  # of a transform: bytes before are counted, and these are the bytes after
-
-
-class Scoring(NamedTuple):
-    """What is scored, and by which files: where they are, by sha256."""
-
-    plans: Sequence[ScorePlan] = ()
-    files: Mapping[str, Path] = {}
-    stored: Mapping[str, Column] = {}  # columns that a step before this one computed
-
-
-_NO_SCORES = Scoring()
-
-
-class Filtered(NamedTuple):
-    measures: dict[str, Column]
-    judged: Judged
-    texts: Any  # of all rows, as they are now
-    rows: Column  # whose text is another
-    changes: list[Change]
-
-
-def apply_filters(
-    texts: Any,
-    others: Mapping[str, Any],
-    filters: CompiledFilters,
-    transforms: Sequence[Plugin],
-    redact: Sequence[str],
-    scoring: Scoring = _NO_SCORES,
-    *,
-    is_chat: bool = False,
-) -> Filtered:
-    """`others`: the columns besides the texts that the code of others is shown."""
-    count = len(texts)
-    changed, changes = np.zeros(count, np.bool_), list[Change]()
-    for plugin in transforms if count else ():
-        before = texts
-        texts, rows = transform_texts(plugin, {"text": texts, **others}, is_chat=is_chat)
-        changed[rows] = True
-        sizes = [np.diff(string_column(column).offsets)[rows] for column in (before, texts)]
-        changes.append(Change(plugin.name.rpartition(":")[2], rows, sizes[0], sizes=sizes[1]))
-    names = [column for column in filters.columns() if not column.startswith((AFTER, HOOK, SCORE))]
-    if filters.line_edits is None:
-        measures = measure(texts, names)
-    else:
-        after = [column.removeprefix(AFTER) for column in filters.columns() if column.startswith(AFTER)]
-        found = edit_and_measure(texts, filters.line_edits, names, after)
-        texts = found.edits.texts
-        measures = found.before | {AFTER + name: values for name, values in found.after.items()}
-        changed[found.edits.rows] = True
-        for reason, times in found.edits.removed.items():
-            some = times > 0
-            if some.any():
-                changes.append(Change(reason, found.edits.rows[some], times[some]))
-    for name, digest in filters.hooks.items():
-        # not called with no documents: the function need not handle that
-        columns, plugin = {"text": texts, **others}, Plugin("measures", name, digest)
-        measures[HOOK + name] = measure_by(plugin, columns) if count else np.zeros(0)
-    scored = texts_to_score(texts, scoring.plans)
-    for plan in scoring.plans:
-        if plan.kind == SCORE_HOOK and not plan.is_stored:
-            assert plan.plugin is not None
-            columns = {"text": scored, **others}
-            measures[plan.column] = measure_by(plan.plugin, columns) if count else np.zeros(0)
-    measures |= score_columns(scored, scoring.plans, scoring.files)
-    measures |= scoring.stored
-    judged = judge(measures, filters.rules, count)
-    if redact:
-        texts = _redact(texts, redact, changed, changes)
-    return Filtered(measures, judged, texts, np.flatnonzero(changed), changes)
-
-
-def _redact(texts: Any, kinds: Sequence[str], changed: Column, changes: list[Change]) -> Any:
-    """Offsets are bytes of the text before."""
-    done = redact_texts(texts, kinds)
-    changed[done.rows] = True
-    where = done.found.to_pylist()
-    for kind in sorted({str(found["kind"]) for found in where}):
-        spans: dict[int, list[str]] = {}
-        for found in where:
-            if found["kind"] == kind:
-                spans.setdefault(int(found["row"]), []).append(f"{found['start']}-{found['end']}")
-        counts = np.array([len(places) for places in spans.values()], np.int64)
-        details = [f"bytes {', '.join(places)}" for places in spans.values()]
-        changes.append(Change(f"redacted_{kind}", np.array(list(spans), np.int64), counts, details))
-    return apply_edits(texts, done.rows, done.texts)
 
 
 # Of how documents are examined, where nothing else in the config tells it. 2: who is out for good is not
@@ -199,17 +103,6 @@ class CleanOptions(msgspec.Struct, frozen=True, kw_only=True):
         return [*(self.transforms or ()), *hooks, *scored]
 
 
-class Faults(NamedTuple):
-    """Documents that are not kept, in row order."""
-
-    rows: Column
-    verdicts: list[str]  # drop | quarantine
-    reasons: list[str]
-    values: Column
-    thresholds: Column
-    details: list[str | None]
-
-
 class Examined(NamedTuple):
     edits: Edits  # open rows whose text changed, and to what
     changes: list[Change]
@@ -239,7 +132,7 @@ def examine(
     given = one_piece(documents.column("text"))
     normal = normalize_texts(given, options.normalize)
 
-    decided = _Verdicts(documents.num_rows)
+    decided = Verdicts(documents.num_rows)
     decided.close(hashing.blank_rows(*string_column(normal.texts)[:2]), EMPTY, 0, 1)
     licenses = _judge_licenses(documents, options.license, decided)
     with_url = _judge_pages(documents, options, blocklist, decided)
@@ -299,12 +192,12 @@ def examine(
     )
 
 
-def _stored(columns: Mapping[str, Any], still: _Open) -> dict[str, Column]:
+def _stored(columns: Mapping[str, Any], still: Open) -> dict[str, Column]:
     """Of the open rows, none of which is blank: all are scored."""
     return {name: np.asarray(still.take(one_piece(column))) for name, column in columns.items()}
 
 
-def _claim_emptied(decided: _Verdicts, is_empty: Column, changes: Sequence[Change]) -> dict[str, int]:
+def _claim_emptied(decided: Verdicts, is_empty: Column, changes: Sequence[Change]) -> dict[str, int]:
     """Documents of which the edits left nothing, told with the edit that took most:
     by its lines, or, of a transform, all."""
     fresh = np.flatnonzero(is_empty & decided.kept())
@@ -352,95 +245,13 @@ def _of_kept(changes: list[Change], kept: Column) -> list[Change]:
     return found
 
 
-def _others(documents: Any, options: CleanOptions, still: _Open) -> dict[str, Any]:
+def _others(documents: Any, options: CleanOptions, still: Open) -> dict[str, Any]:
     """What the code of others is shown besides the texts."""
     names = [name for name in documents.column_names if name != "text"] if options.plugins else []
     return {name: still.take(one_piece(documents.column(name))) for name in names}
 
 
-class _Open(NamedTuple):
-    """The rows that a threshold can still decide about. Where that is all of them nothing is copied."""
-
-    rows: Column
-    total: int  # of all rows
-
-    def take(self, column: Any) -> Any:
-        return column if len(self.rows) == self.total else column.take(pa.array(self.rows))
-
-    def spread(self, values: Column) -> Column:
-        """To all rows; the others, which are claimed already, have 0."""
-        if len(self.rows) == self.total:
-            return values
-        whole = np.zeros(self.total, values.dtype)
-        whole[self.rows] = values
-        return whole
-
-    def spread_nullable(self, values: Column) -> Any:
-        if len(self.rows) == self.total:
-            return pa.array(values)
-        is_null = np.ones(self.total, np.bool_)
-        is_null[self.rows] = False
-        return pa.array(self.spread(values), mask=is_null)
-
-
-class _Verdicts:
-    """What is decided about each row so far: the first claim stays."""
-
-    def __init__(self, count: int) -> None:
-        self._codes = np.full(count, -1, np.int64)  # index into the claims made; -1 kept
-        self._is_open = np.ones(count, np.bool_)
-        self._claims: list[tuple[str, str]] = []  # verdict, reason
-        self._values, self._thresholds = np.full(count, np.nan), np.full(count, np.nan)
-        self._details: dict[int, str] = {}
-
-    def kept(self) -> Column:
-        return self._codes < 0
-
-    def open(self) -> _Open:
-        return _Open(np.flatnonzero(self._is_open), len(self._is_open))
-
-    def close(self, rows: Column, reason: str, *measured: Any, **more: Any) -> None:
-        """A claim that no threshold can undo; it also ends what a threshold has claimed before."""
-        self._is_open &= ~rows
-        self.claim(rows, reason, *measured, **more)
-
-    def claim(
-        self,
-        rows: Column,
-        reason: str,
-        values: Any = np.nan,
-        thresholds: Any = np.nan,
-        *,
-        verdict: str = "drop",
-        details: Any = None,
-    ) -> None:
-        fresh = np.flatnonzero(rows & self.kept())
-        if not len(fresh):
-            return
-        self._codes[fresh] = len(self._claims)
-        self._claims.append((verdict, reason))
-        for into, given in ((self._values, values), (self._thresholds, thresholds)):
-            into[fresh] = given[fresh] if isinstance(given, np.ndarray) else given
-        if details is not None:
-            texts = details.take(pa.array(fresh)).to_pylist()
-            self._details.update(
-                (row, detail) for row, detail in zip(fresh.tolist(), texts, strict=True) if detail is not None
-            )
-
-    def faults(self) -> Faults:
-        rows = np.flatnonzero(~self.kept())
-        claims = [self._claims[code] for code in self._codes[rows].tolist()]
-        return Faults(
-            rows,
-            [verdict for verdict, _ in claims],
-            [reason for _, reason in claims],
-            self._values[rows],
-            self._thresholds[rows],
-            [self._details.get(row) for row in rows.tolist()],
-        )
-
-
-def _judge_licenses(documents: Any, policy: LicensePolicy | None, decided: _Verdicts) -> Any:
+def _judge_licenses(documents: Any, policy: LicensePolicy | None, decided: Verdicts) -> Any:
     """Canonical names, also where nothing is asked: totals and attribution speak of them."""
     tags = one_piece(documents.column("license_tag"))
     judged = judge_licenses(tags, policy or make_policy(unknown="keep"))
@@ -455,7 +266,7 @@ def _judge_licenses(documents: Any, policy: LicensePolicy | None, decided: _Verd
 
 
 def _judge_pages(
-    documents: Any, options: CleanOptions, blocklist: Blocklist | None, decided: _Verdicts
+    documents: Any, options: CleanOptions, blocklist: Blocklist | None, decided: Verdicts
 ) -> int | None:
     """By their URLs, and by what robots are told. How many have a URL."""
     meta, faults, with_url = one_piece(documents.column("meta")), list[Fault](), None
@@ -471,7 +282,7 @@ def _judge_pages(
 
 
 def _judge_languages(
-    documents: Any, texts: Any, plan: LanguagePlan | None, decided: _Verdicts
+    documents: Any, texts: Any, plan: LanguagePlan | None, decided: Verdicts
 ) -> tuple[Any, dict[str, Any]]:
     """The score is measured of every document: it takes the score to know who is out."""
     if plan is None or plan.applied == "none":

@@ -78,7 +78,7 @@ def _names_others(clause: str, options: set[str]) -> bool:
 
 
 def _with_options_for_keys(advice: str, options: set[str]) -> str:
-    from tokmill.recipe.whole import names_keys
+    from tokmill.recipe.keys import names_keys
 
     without: list[str] = []
 

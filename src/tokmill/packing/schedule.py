@@ -36,10 +36,10 @@ from numpy.typing import NDArray
 
 from tokmill.errors import InputError, RecipeError
 from tokmill.kernels.mixing import DRY, FULL, SHARE_BITS, WAITING, Windows, go_on, open_account
-from tokmill.packing.mixture import (
+from tokmill.packing.mixture import Mixture
+from tokmill.packing.quotas import (
     Exhausted,
     Holding,
-    Mixture,
     Target,
     exhausted_error,
     largest_budget,

@@ -9,7 +9,7 @@
 
 Where a recipe has scores that are stored, there is a step inference/<source> between ingest and clean.
 Before a run is planned, `carry_forgotten_ids` keeps what was forgotten of sources that are gone out of those
-that come. A step knows what it needs; `run_manifest.assess` says whether it is up to date.
+that come. A step knows what it needs; `freshness.assess` says whether it is up to date.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from tokmill.recipe import (
     Dedup,
     Recipe,
 )
-from tokmill.stages.sampling import SplitOptions
+from tokmill.stages.split.options import SplitOptions
 from tokmill.stages.tokens.encoding import FimOptions
 from tokmill.stages.tokens.stage import TokensExtra, TokensOptions
 

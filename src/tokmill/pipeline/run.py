@@ -45,11 +45,12 @@ from tokmill.pipeline.estimation.figures import (
     warn_of_disk,
     write_estimate,
 )
-from tokmill.pipeline.examination import examine
+from tokmill.pipeline.examination.examine import examine
+from tokmill.pipeline.freshness import review_plan
 from tokmill.pipeline.hashing import hashing_files
 from tokmill.pipeline.opened_tokenizer import begin_opening
 from tokmill.pipeline.plan import carry_forgotten_ids, plan_steps, steps_until
-from tokmill.pipeline.run_manifest import SET, review_plan, write_run_manifest
+from tokmill.pipeline.run_manifest import SET, write_run_manifest
 from tokmill.pipeline.run_manifest import Asked as Asked
 from tokmill.pipeline.session import Session
 from tokmill.publish.node import CACHE_VARIABLE

@@ -35,8 +35,8 @@ from tokmill.engines.cluster import Done, Engine
 from tokmill.engines.local import Resources, compile_kernels, open_engine
 from tokmill.engines.slurm_state import DIRECTORY as SLURM_DIRECTORY
 from tokmill.errors import plural
+from tokmill.pipeline.freshness import Freshness, assess, step_inputs
 from tokmill.pipeline.plan import alone, ready_steps
-from tokmill.pipeline.run_manifest import Freshness, assess, step_inputs
 from tokmill.pipeline.timeline import TIMELINE, Timeline
 from tokmill.publish.stored_run import StoredRun
 from tokmill.stages.ingest.stage import digest_task

@@ -13,26 +13,25 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokmill.recipe.cleaning import (
-        Against,
         Cleaning,
         CleanLimits,
-        Counts,
-        Dedup,
-        EarlierNear,
         Filter,
         Language,
         License,
-        Near,
         Normalize,
         Robots,
-        Split,
-        Templates,
-        UrlCopies,
         Urls,
-        Values,
-        Window,
     )
     from tokmill.recipe.curriculum import Stage, Where
+    from tokmill.recipe.dedup import (
+        Against,
+        Dedup,
+        EarlierNear,
+        Near,
+        Templates,
+        UrlCopies,
+        Window,
+    )
     from tokmill.recipe.names import ROLES, SOURCE_FORMATS, template_parts
     from tokmill.recipe.scores import (
         FastText,
@@ -64,14 +63,16 @@ if TYPE_CHECKING:
         Webdataset,
         Wikipedia,
     )
-    from tokmill.recipe.training import ExampleRule, ExampleSet, Train
-    from tokmill.recipe.whole import (
+    from tokmill.recipe.split import (
+        Counts,
+        Split,
+        Values,
+    )
+    from tokmill.recipe.tokens import (
         Build,
         Fim,
         Mixture,
         Pack,
-        Recipe,
-        Shards,
         TextFormatName,
         Tokenizer,
         Training,
@@ -79,9 +80,17 @@ if TYPE_CHECKING:
         dtype_of,
         format_mistakes,
     )
+    from tokmill.recipe.training import ExampleRule, ExampleSet, Train
+    from tokmill.recipe.whole import (
+        Recipe,
+        Shards,
+    )
 
 # What has no sections first: who asks for a name of it loads nothing else.
-_HOMES = ("names", "section", "cleaning", "curriculum", "training", "scores", "source", "whole")
+_HOMES = (
+    *("names", "section", "cleaning", "dedup", "split", "curriculum", "training", "scores", "source"),
+    *("tokens", "whole"),
+)
 
 __all__ = [
     "ROLES",

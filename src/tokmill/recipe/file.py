@@ -26,8 +26,8 @@ from pydantic_core import ErrorDetails, to_jsonable_python
 
 from tokmill.errors import RecipeError, TokmillError, plural
 from tokmill.recipe import Path_, Recipe, Section
+from tokmill.recipe.keys import key_paths
 from tokmill.recipe.setting import dotted, parse_key, set_key
-from tokmill.recipe.whole import key_paths
 from tokmill.storage.location import read_whole
 
 S = TypeVar("S", bound=Section)

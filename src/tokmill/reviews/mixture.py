@@ -26,14 +26,14 @@ import msgspec
 from tokmill.artifacts.manifest import Json
 from tokmill.audit.places import entry_of
 from tokmill.loader.dataset import INDEX_NAME
-from tokmill.packing.mixture import MIN_USED, STARVED, UNBALANCED, Limit
+from tokmill.packing.limits import MIN_USED, STARVED, UNBALANCED, Limit
 from tokmill.reviews.evidence import Answering, Evidence, check, manifest_of, named, place_of, together
 from tokmill.reviews.finding import Finding, Found, Measure, NotMeasured, percent, share, spelled
 from tokmill.reviews.subject import TRAIN, Build
 from tokmill.stages.build.mixture import MixtureOptions, limit_of_mixture
 from tokmill.stages.build.options import BuildOptions
 from tokmill.stages.build.stage import limit_of_balance
-from tokmill.stages.sampling import HashSplit, SplitOptions
+from tokmill.stages.split.options import HashSplit, SplitOptions
 
 MAX_IMBALANCE = 1.5  # tokens of the largest domain, in those of the smallest
 MAX_MIX_POINTS = 2.0  # percentage points between a share that was asked for and the built one

@@ -26,7 +26,7 @@ from tokmill.duplicates.near import NearOptions, compare_pairs, judge_pairs, sig
 from tokmill.kernels.minhash import band_keys
 from tokmill.schema import NO_SPLIT, one_piece
 from tokmill.stages.dedup.near import METHOD as NEAR
-from tokmill.stages.sampling import TRAIN
+from tokmill.stages.split.keys import TRAIN
 from tokmill.stages.tokens.reading import labelled_shards, load_labels, load_split_texts
 from tokmill.storage.tables import id_hashes, load_table
 

@@ -21,7 +21,8 @@ from typing import NamedTuple
 import msgspec
 
 from tokmill.artifacts.upstream import mixture_of
-from tokmill.packing.mixture import Holding, Mixture, largest_budget
+from tokmill.packing.mixture import Mixture
+from tokmill.packing.quotas import Holding, largest_budget
 from tokmill.recipe import Limit, Recipe, TrainingPlan
 from tokmill.reviews.evidence import Answering, Evidence, check, manifest_of, named, together
 from tokmill.reviews.finding import Finding, Found, Measure, NotMeasured, percent, share, spelled

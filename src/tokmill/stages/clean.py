@@ -42,11 +42,12 @@ from tokmill.artifacts.step import (
 )
 from tokmill.artifacts.upstream import shard_key, tally, write_shard_table
 from tokmill.clean.edits import apply_edits
-from tokmill.clean.examine import Change, CleanOptions, Examined, Faults, examine
+from tokmill.clean.examine import CleanOptions, Examined, examine
+from tokmill.clean.filtering import Change
 from tokmill.clean.redaction import redact_texts
 from tokmill.clean.url_policy import Blocklist, load_blocklist
-from tokmill.errors import CleanLimit, InputError
-from tokmill.packing.mixture import spelled_share
+from tokmill.clean.verdicts import Faults
+from tokmill.errors import CleanLimit, InputError, spelled_share
 from tokmill.schema import EDITS, EXAMPLES, MARKS, ledger_table, one_piece
 from tokmill.stages.losses import cleaning_losses
 from tokmill.stages.sampling import draws

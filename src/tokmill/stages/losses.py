@@ -19,11 +19,11 @@ from typing import NamedTuple
 import pyarrow.compute as pc
 
 from tokmill.artifacts.manifest import Json
-from tokmill.clean.examine import EMPTY, CleanOptions
+from tokmill.clean.examine import CleanOptions
 from tokmill.clean.language import OTHER_LANGUAGE, UNSURE_LANGUAGE
 from tokmill.clean.license_policy import DENIED, NOT_ALLOWED, UNKNOWN
-from tokmill.clean.rules import FEW_WORDS, NOT_TERMINAL, REASONS, load_pack
-from tokmill.packing.mixture import spelled_share
+from tokmill.clean.rules import EMPTY, FEW_WORDS, NOT_TERMINAL, REASONS, load_pack
+from tokmill.errors import spelled_share
 from tokmill.storage.tables import load_table
 
 Counts = Mapping[

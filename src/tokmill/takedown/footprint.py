@@ -27,7 +27,8 @@ from tokmill.clean.license_policy import judge_licenses, make_policy
 from tokmill.errors import InputError
 from tokmill.formats.index import map_ids, map_places
 from tokmill.schema import one_piece
-from tokmill.stages.sampling import TRAIN, FieldSplit, HashSplit, SplitOptions
+from tokmill.stages.split.keys import TRAIN
+from tokmill.stages.split.options import FieldSplit, HashSplit, SplitOptions
 from tokmill.storage.tables import load_table
 from tokmill.takedown.selection import Selection, resolved
 

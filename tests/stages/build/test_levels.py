@@ -16,7 +16,8 @@ from tokmill.artifacts.step import Input, Made, Task, table_input
 from tokmill.errors import InputError
 from tokmill.kernels.mixing import mark_shuffle
 from tokmill.packing import schedule as turning
-from tokmill.packing.mixture import Holding, Mixture, Target, largest_budget, natural_mixture
+from tokmill.packing.mixture import Mixture, natural_mixture
+from tokmill.packing.quotas import Holding, Target, largest_budget
 from tokmill.packing.schedule import Offered, Scheduling, shuffle_key
 from tokmill.schema import LENGTHS
 from tokmill.stages.build.runs import RunOptions, open_runs, perform_run

@@ -18,7 +18,8 @@ from packing.slow_schedule import schedule_slowly
 from tokmill.artifacts.step import Input, Made, Task, table_input
 from tokmill.errors import InputError
 from tokmill.packing import schedule as turning
-from tokmill.packing.mixture import Mixture, Target
+from tokmill.packing.mixture import Mixture
+from tokmill.packing.quotas import Target
 from tokmill.schema import LENGTHS
 from tokmill.stages import external as sorting
 from tokmill.stages.build import mixing, mixture_stage

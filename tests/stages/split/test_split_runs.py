@@ -203,7 +203,7 @@ def test_labels_are_the_same_in_pieces_of_any_size(
         ("stages.split.selection.TEXTS_AT_ONCE", 11),
         ("stages.external._READ_ROWS", 5),
         ("stages.external._GROUP_ROWS", 4),
-        ("stages.sampling._LISTED_CLUSTERS", 3),
+        ("stages.split.quotas._LISTED_CLUSTERS", 3),
     ):
         monkeypatch.setattr(f"tokmill.{name}", rows)
     pieces = run_split(tmp_path / "pieces", split, parts=3, dedup=dedup).out

@@ -12,7 +12,7 @@ import numpy as np
 
 from tokmill.pipeline.estimation.drawn import Came, DrawnRun, DrawnSource
 from tokmill.pipeline.estimation.figures import NOTHING, Interval, SourceEstimate
-from tokmill.stages.sampling import SPLITS, TRAIN
+from tokmill.stages.split.keys import SPLITS, TRAIN
 from tokmill.stages.split.stage import NOT_COUNTED
 from tokmill.storage.tables import load_table
 

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.formats.index import RowSpans
-from tokmill.packing.mixture import Balance, row_groups
+from tokmill.packing.balance import Balance, row_groups
 from tokmill.packing.plan import Plan, Tail, plan_layout, row_batches, take_rows
 from tokmill.stages.build.documents import Chunks, Documents, Names, join_documents
 from tokmill.stages.build.options import SplitBuildOptions

@@ -25,7 +25,7 @@ from tokmill.artifacts.history import HISTORY, Continues, History, ids_sha256, l
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.step import Input, Made, Task, TaskOptions
 from tokmill.errors import InputError, TokenizerMismatch
-from tokmill.packing.mixture import Holding, Unit
+from tokmill.packing.quotas import Holding, Unit
 from tokmill.schema import one_piece
 from tokmill.stages.external import read_tables
 from tokmill.storage.tables import id_hashes, load_table

@@ -27,7 +27,7 @@ from tokmill.artifacts.manifest import FileEntry, Json
 from tokmill.artifacts.step import Made, Task
 from tokmill.artifacts.upstream import write_shard_table
 from tokmill.errors import InputError
-from tokmill.packing.mixture import SourceExhausted, Target, Unit, shares_of
+from tokmill.packing.quotas import SourceExhausted, Target, Unit, shares_of
 from tokmill.packing.schedule import Scheduling, Summary, TurnBatch
 from tokmill.schema import ORDER
 from tokmill.stages.build.continued import (

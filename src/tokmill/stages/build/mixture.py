@@ -18,27 +18,13 @@ from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.history import Continues
 from tokmill.artifacts.manifest import Json
 from tokmill.errors import plural
-from tokmill.packing.mixture import (
-    AT_HAND,
-    LEFT,
-    OFFERED,
-    Exhausted,
-    Holding,
-    Limit,
-    Mixture,
-    Part,
-    SourceExhausted,
-    Target,
-    Unit,
-    has_no_weight,
-    limit_of_weights,
-    natural_mixture,
-    split_budget,
-)
+from tokmill.packing.limits import AT_HAND, LEFT, OFFERED, Limit, Part, limit_of_weights
+from tokmill.packing.mixture import Mixture, has_no_weight, natural_mixture
+from tokmill.packing.quotas import Exhausted, Holding, SourceExhausted, Target, Unit, split_budget
 from tokmill.stages.build.continued import seen_of_target, what_is_left
 from tokmill.stages.build.scored import ByScore
 from tokmill.stages.build.staged import StageOptions
-from tokmill.stages.sampling import HashSplit, SplitOptions
+from tokmill.stages.split.options import HashSplit, SplitOptions
 
 
 class MixtureOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ from tokmill.artifacts.history import Continues
 from tokmill.artifacts.manifest import NO_DOCUMENTS, Json, Receipt, add_counts, sum_counts
 from tokmill.artifacts.step import Conduct, Input, Outcome, Stage, Step, Task, TaskFunction, tables_of
 from tokmill.errors import plural
-from tokmill.packing.mixture import STARVED
+from tokmill.packing.limits import STARVED
 from tokmill.stages.build.continued import (
     MetOptions,
     history_input,

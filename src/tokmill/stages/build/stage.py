@@ -32,7 +32,7 @@ from tokmill.artifacts.upstream import mixture_of, mixtures_of
 from tokmill.errors import ManifestDamaged
 from tokmill.formats import find_format
 from tokmill.formats.ids import smallest_dtype
-from tokmill.packing.mixture import UNBALANCED, Limit, imbalance_warning
+from tokmill.packing.limits import UNBALANCED, Limit, imbalance_warning
 from tokmill.stages.build.cutting import (
     Whole,
     perform_build,

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tokmill.packing.mixture import Holding, Unit
+from tokmill.packing.quotas import Holding, Unit
 from tokmill.packing.schedule import Offered, refuse_long_documents
 from tokmill.schema import ORDER, one_piece
 from tokmill.stages.build.runs import (

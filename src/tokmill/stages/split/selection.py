@@ -48,26 +48,18 @@ from tokmill.stages.external import (
     read_tables,
     write_run,
 )
-from tokmill.stages.sampling import (
+from tokmill.stages.split.keys import (
     SPLITS,
     TEST,
     TRAIN,
     VALID,
     Bound,
-    Clusters,
-    CountsSplit,
-    FormulaSplit,
-    HashSplit,
-    Quota,
-    ShuffledSplit,
-    Singles,
-    allot,
-    count_singles,
-    find_bounds,
     formula_size,
     label_keys,
     shuffle_keys,
 )
+from tokmill.stages.split.options import CountsSplit, FormulaSplit, HashSplit, ShuffledSplit
+from tokmill.stages.split.quotas import Clusters, Quota, Singles, allot, count_singles, find_bounds
 from tokmill.storage.tables import id_hashes
 
 # In order of rows; `text` is half of the exact hash.

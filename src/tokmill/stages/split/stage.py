@@ -25,20 +25,18 @@ from tokmill.artifacts.upstream import Shard, kept_inputs, list_shards, write_sh
 from tokmill.errors import InputError
 from tokmill.schema import LABELS, NO_SPLIT, ledger_table
 from tokmill.stages.external import open_runs
-from tokmill.stages.sampling import (
+from tokmill.stages.split.keys import (
     NOWHERE,
     SPLITS,
     TEST,
     TRAIN,
     Bound,
-    FieldSplit,
-    HashSplit,
     Labels,
-    SplitOptions,
     label_keys,
     label_values,
     spelled_field,
 )
+from tokmill.stages.split.options import FieldSplit, HashSplit, SplitOptions
 from tokmill.stages.split.selection import (
     KEYS,
     KeyOptions,
@@ -51,7 +49,7 @@ from tokmill.stages.split.selection import (
 from tokmill.stages.warnings import split_warnings, tell
 from tokmill.storage.tables import id_hashes, load_range
 
-LOG = logging.getLogger("tokmill.stages.sampling")
+LOG = logging.getLogger("tokmill.stages.split")
 
 NOT_COUNTED, UNKNOWN_SPLIT = "not_counted", "unknown_split"
 SOURCE = "source"  # the field that every document has
