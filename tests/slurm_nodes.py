@@ -107,7 +107,7 @@ class SlurmNodes:
         self.start_controller()
         for name in self.names:
             self.start_node(name)
-        until(self.is_up, f"the nodes do not come up: {self.said()}")
+        self.wait_until_up()
 
     def stop(self) -> None:
         """The jobs first: nothing else ends what they have started."""
@@ -117,8 +117,19 @@ class SlurmNodes:
             if name in self._daemons:
                 self._end(name, signal.SIGTERM)
 
-    def is_up(self) -> bool:
-        return self.run("sinfo", "--noheader", "--Node", "--format=%T").split() == ["idle"] * len(self.names)
+    def wait_until_up(self) -> None:
+        until(self._is_up, f"the nodes do not come up: {self.said()}")
+
+    def _is_up(self) -> bool:
+        """A controller that was killed before it had written that a job runs sends it again when it is back,
+        and drains the node that has it already: from there an administrator takes it."""
+        states = [
+            line.split() for line in self.run("sinfo", "--noheader", "--Node", "--format=%N %T").splitlines()
+        ]
+        for name, state in states:
+            if state == "drained":
+                self.run("scontrol", "update", f"NodeName={name}", "State=RESUME")
+        return [state for _, state in states] == ["idle"] * len(self.names)
 
     def run(self, *command: str) -> str:
         done = subprocess.run(command, capture_output=True, text=True, env=self._environment(), check=False)

@@ -93,7 +93,7 @@ def test_a_node_that_is_lost_in_the_middle_of_a_run_costs_only_time(
     finally:
         for name in killed:
             slurm.start_node(name)
-        until(slurm.is_up, slurm.said())
+        slurm.wait_until_up()
     assert killed
     assert digest_without_logs(tmp_path / "out") == digest
 
@@ -113,7 +113,7 @@ def test_a_controller_that_is_killed_and_comes_back_costs_only_time(
         mill.run(recipe, tmp_path / "out", engine="slurm", workers=2, progress=AtTask(3, kill))
     finally:
         timers[0].join()
-        until(slurm.is_up, slurm.said())
+        slurm.wait_until_up()
     assert digest_without_logs(tmp_path / "out") == digest
 
 
@@ -149,7 +149,7 @@ def test_tasks_are_submitted_while_the_controller_is_away(slurm: SlurmNodes, tmp
             assert len(driven.run([task(str(number)) for number in range(8)])) == 8
     finally:
         timer.join()
-        until(slurm.is_up, slurm.said())
+        slurm.wait_until_up()
 
 
 def test_more_tasks_than_jobs_have_time_for_are_done_by_several_jobs(
@@ -400,5 +400,5 @@ def test_twenty_kills_of_jobs_and_nodes_at_random_lose_nothing_and_double_nothin
     finally:
         over.set()
         thread.join()
-        until(slurm.is_up, slurm.said())
+        slurm.wait_until_up()
     print(f"{runs} runs, {done}, stopped by {stopped}")
