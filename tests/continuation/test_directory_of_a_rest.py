@@ -18,8 +18,9 @@ import tokmill as mill
 from continuation.rests import LONGER, ids_in, recipe_of, table_of, written
 from forked import run_forked
 from tokmill.artifacts.manifest import Json
-from tokmill.errors import InputError, RecipeError, TokenizerMismatch
+from tokmill.errors import CorruptFile, InputError, RecipeError, TokenizerMismatch
 from tokmill.loader import Batches, open_dataset
+from written import rewrite_manifest
 
 
 def test_what_was_taken_down_in_any_of_the_runs_stays_down(place: Path) -> None:
@@ -202,6 +203,24 @@ def test_a_history_that_is_damaged_is_made_again_by_continue_alone(
     mill.continue_(place / "old/build/rows", **arguments)
     assert mill.verify(out).problems == []
     assert mill.verify(out).digest == before.digest
+
+
+def test_a_rest_that_another_version_made_is_no_run_from_the_beginning(place: Path, rest: Path) -> None:
+    """Which of its runs came before is told in words of that version, and its table is lost."""
+    out = shutil.copytree(rest, place / "of_another_version")
+
+    def reword(body: Json) -> None:
+        body["facts"]["continues"] = {"runs": body["facts"]["continues"]["builds"]}
+
+    rewrite_manifest(out, reword)
+    (out / "seen.parquet").unlink()
+    with pytest.raises(CorruptFile, match="does not say of which run it is the rest"):
+        mill.run(place / "new.yaml", out, workers=1)
+    assert mill.verify(out).problems
+    with pytest.raises(CorruptFile, match="not there yet"):
+        mill.continue_(
+            place / "old/build/rows", recipe=place / "new.yaml", out=out, step=2, batch_size=3, workers=1
+        )
 
 
 def test_the_history_of_another_run_is_not_written_over_where_it_cannot_be_read(

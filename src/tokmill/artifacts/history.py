@@ -119,8 +119,19 @@ def noted_continues(out: Path) -> Continues | None:
                 manifest = load_manifest(directory, name)
                 told = (manifest.facts if manifest.kind == "run" else manifest.config).get("continues")
                 if told:
-                    return msgspec.convert(told, Continues)
+                    return _converted(told, directory / name)
     return None
+
+
+def _converted(told: Json, path: Path) -> Continues:
+    try:
+        return msgspec.convert(told, Continues)
+    except msgspec.ValidationError as error:
+        raise CorruptFile(
+            f"does not say of which run it is the rest: another version wrote it ({error})",
+            where=str(path),
+            next="give the same `tokmill continue` again, with a directory that is not there yet (`--out`)",
+        ) from error
 
 
 def load_history(path: Path, digest: str) -> Any:
