@@ -38,7 +38,7 @@ LATE = {
     ("engines.local", "tokmill.engines.ray"): "the engine that is asked for",
     ("engines.local", "tokmill.engines.dask"): "likewise",
     ("engines.local", "tokmill.engines.slurm"): "likewise",
-    ("pipeline.session", "tokmill.engines.slurm_fleet"): "what jobs are asked with, where there were some",
+    ("pipeline.session", "tokmill.engines.slurm_former"): "what jobs are asked with, where there were some",
     ("audit.why", "tokmill.audit.webpages"): "half a second of readers, where a source has web pages",
     ("audit.why", "tokmill.audit.explaining"): "models and their kernels, where an explanation is asked for",
     ("audit.check", "tokmill.proxy.overfitting"): "the extra `torch`, where a decoder is asked for",

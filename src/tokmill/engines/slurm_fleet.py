@@ -11,7 +11,6 @@ cancelled, and then Slurm says so.
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import shlex
 import shutil
@@ -27,6 +26,7 @@ from tokmill.engines.disk_spool import DiskSpool
 from tokmill.engines.mailbox import End, Mailbox, Pulse, Spool
 from tokmill.engines.own_process import ONE_THREAD
 from tokmill.engines.processes import Prepare
+from tokmill.engines.slurm_former import end_jobs
 from tokmill.engines.slurm_jobs import OVER, Listed, Refused, Seen, Unreachable, Watch
 from tokmill.engines.slurm_options import Pool
 from tokmill.engines.slurm_state import DIRECTORY, LOGS, NOW
@@ -42,7 +42,6 @@ _SUBMIT_SECONDS = 1.0
 # A job that runs and writes nothing, not even that it lives, has lost its disk.
 _LEASE_SECONDS = 180.0
 _PATIENCE_SECONDS = 600.0  # with a controller that does not answer
-_OPENING_SECONDS = 60.0  # before there is anything to lose
 _BYE_SECONDS = 5.0  # for jobs that were told to end; then they are cancelled
 _GONE_SECONDS = 600.0
 _PENDING_SECONDS = 60.0  # then it is said why, and again after so many times that
@@ -52,7 +51,6 @@ _MAX_TRIES = 5  # arrays of which no job has begun
 _BAD_NODE = 2  # jobs that have not begun there, while others have elsewhere
 _LOG_BYTES = 2000
 _PENDING = "PENDING"
-_OVER = ".over"  # of a spool that could not be removed
 # Ends that say nothing of what a job would have done.
 _INNOCENT = frozenset({"CANCELLED", "NODE_FAIL", "PREEMPTED", "REVOKED", slurm_jobs.FORGOTTEN})
 
@@ -124,7 +122,7 @@ class Fleet:
         self._answered_at = time.monotonic()
         self._told_pending = "", self._answered_at
         with contextlib.ExitStack() as undo:
-            _end_jobs(self._prefix, say)
+            end_jobs(self._prefix, say)
             make_directory(self._logs)
             self._remove_old()
             self.spool = self._open_spool(token, url)
@@ -411,59 +409,6 @@ class Fleet:
         for path in sorted(self.home.iterdir()):
             if path.is_dir() and path != self._logs:
                 shutil.rmtree(path, ignore_errors=True)
-
-
-def end_former(directory: Path, say: Callable[[str], None]) -> None:
-    """Jobs of a driver that was killed in this directory, whichever engine goes on there: they would end by
-    themselves, but nothing is to be written by them from now on. Where Slurm cannot be asked for them, they
-    are waited for: without a pulse none is at work for longer."""
-    home = directory.absolute() / DIRECTORY
-    spools = [path for path in sorted(home.iterdir()) if path.is_dir() and path.suffix != _OVER]
-    spools = [path for path in spools if path.name != LOGS]
-    if not spools:
-        return
-    prefix = slurm_jobs.prefix_of(directory.absolute())
-    # of another user Slurm neither shows nor ends them
-    if all(spool.stat().st_uid == os.getuid() for spool in spools) and _answers(prefix):
-        _end_jobs(prefix, say)
-    else:
-        seconds = DiskSpool.beat_seconds + DiskSpool.orphan_seconds + _BYE_SECONDS
-        say(f"waiting {seconds:.0f} s: jobs of an earlier run in this directory may be at work until then")
-        time.sleep(seconds)
-    (home / NOW).unlink(missing_ok=True)
-    for spool in spools:
-        with contextlib.suppress(OSError):  # that of another user may stay
-            spool = spool.rename(spool.with_suffix(_OVER))
-        shutil.rmtree(spool, ignore_errors=True)
-
-
-def _answers(prefix: str) -> bool:
-    try:
-        slurm_jobs.find_jobs(prefix)
-    except (Unreachable, Refused, OSError):
-        return False
-    return True
-
-
-def _end_jobs(prefix: str, say: Callable[[str], None]) -> None:
-    """Those whose names begin like this. It is over when Slurm says so of each."""
-    told, until = 0, time.monotonic() + _OPENING_SECONDS
-    while True:
-        try:
-            found = slurm_jobs.find_jobs(prefix).jobs
-            names = sorted({name for (name, _), job in found.items() if job.state not in OVER})
-            if not names:
-                return
-            if not told:
-                told, until = len(names), time.monotonic() + _GONE_SECONDS
-                say("ending the jobs of an earlier run in this directory")
-            slurm_jobs.cancel(names=names)
-            why = "jobs of an earlier run in this directory do not end"
-        except (Unreachable, Refused) as error:
-            why = f"Slurm's controller does not answer ({error})"
-        if time.monotonic() > until:
-            raise EngineError(why, where="--engine slurm", next="see what `squeue --me` says on this machine")
-        time.sleep(_GLANCE_SECONDS * 10)
 
 
 def _node_log(batch: str) -> str:

@@ -74,7 +74,7 @@ class Session:
     ) -> None:
         """`check` raises where `out` is another run's by now."""
         if (out / SLURM_DIRECTORY).is_dir():
-            from tokmill.engines.slurm_fleet import end_former
+            from tokmill.engines.slurm_former import end_former
 
             end_former(out, progress.say)
         self._base = base
