@@ -244,7 +244,7 @@ NAMED = {
     "sources/reading.py": {"arrow"},  # a format of `datasets`, in memory
     # files of texts, which are no builds of tokens
     "cli/export.py": {"parquet"},
-    "recipe/whole.py": {"parquet"},
+    "recipe/tokens.py": {"parquet"},
     "storage/textfiles.py": {"parquet"},
 }
 

@@ -111,9 +111,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     methods = '"exact", "templates", "near", "window")\n'
     for file, before, after in (
         ("names", methods, methods.replace('"exact",', '"exact", "titles",')),
-        ("cleaning", "class Dedup(Section):\n", SECTION),
+        ("dedup", "class Dedup(Section):\n", SECTION),
         (
-            "cleaning",
+            "dedup",
             "    exact: bool = True\n",
             "    exact: bool = True\n    titles: Titles | None = None\n",
         ),
