@@ -19,7 +19,7 @@ from packing.slow_schedule import mixed_slowly, schedule_slowly, turns_slowly
 from packing.test_compare import RANKS, real_lengths
 from tokmill.errors import InputError, RecipeError
 from tokmill.kernels.mixing import DRY, Windows, go_on, open_account
-from tokmill.packing import mixture as balance
+from tokmill.packing import balance
 from tokmill.packing import schedule as turning
 from tokmill.packing.balance import Balance, row_groups
 from tokmill.packing.mixture import Mixture
