@@ -46,7 +46,7 @@ from tokmill.pipeline.plan import plan_steps
 from tokmill.recipe.file import load_recipe
 from tokmill.stages.dedup.survivors import EDGES, ResolveOptions, fingerprint_layout
 from tokmill.stages.dedup.window import MARKS_AT_ONCE, WINDOWS, MeetingOptions
-from tokmill.stages.external import by_hash, partitions_for, write_run
+from tokmill.stages.external.runs import by_hash, partitions_for, write_run
 from tokmill.stages.registry import STAGES, perform
 from tokmill.stages.split.selection import KEYS
 

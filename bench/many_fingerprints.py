@@ -40,7 +40,7 @@ from tokmill.kernels.minhash import band_keys
 from tokmill.stages.dedup.method import Considered
 from tokmill.stages.dedup.near import BANDS, METHOD
 from tokmill.stages.dedup.survivors import fingerprint_layout
-from tokmill.stages.external import by_hash
+from tokmill.stages.external.runs import by_hash
 
 CHANGED = 10  # positions of a copy, of 112: an estimate of 0.91
 ROWS_AT_ONCE = 100_000

@@ -39,7 +39,7 @@ STEPS = (
 )
 # `bench/neardup.py --scale 20_000_000`: sorted bands and fingerprints, while the step lasts
 SCRATCH_BYTES_PER_DOCUMENT = 616
-RANGE_SECONDS = 0.0001  # to find and read a range of one run (tokmill.stages.external)
+RANGE_SECONDS = 0.0001  # to find and read a range of one run (tokmill.stages.external.runs)
 # bench/many_shards.py: 10,000 shards, 1,000 sources, some 70,000 tasks
 DRIVER_SECONDS_PER_TASK = 0.0015
 # a task that names 10,000 files: 21.5 ms for its fingerprint, 1.7 for its order of 1.7 MB

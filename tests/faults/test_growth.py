@@ -53,7 +53,7 @@ def test_no_task_grows_with_the_documents(tmp_path: Path, monkeypatch: pytest.Mo
     for module, names in BOUNDS.items():
         for name in names:
             monkeypatch.setattr(module, name, getattr(module, name) // 50)
-    monkeypatch.setattr("tokmill.stages.external.MAX_PARTITIONS", 64)
+    monkeypatch.setattr("tokmill.stages.external.runs.MAX_PARTITIONS", 64)
     bench = growth()
     monkeypatch.setattr(bench, "SHARD_MEGABYTES", 1)
     peaks = grown(bench, tmp_path, 6_000, 60_000)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tokmill.audit.exposure import PlacesFile, count_passes
 from tokmill.audit.places import Turns
-from tokmill.stages.external import open_parquet
+from tokmill.stages.external.appended import open_parquet
 from tokmill.storage.on_demand import at_hand
 from tokmill.storage.tables import load_table
 

@@ -45,7 +45,9 @@ from tokmill.artifacts.upstream import UNKNOWN, Shard, list_shards, write_shard_
 from tokmill.clean.examine import CleanOptions
 from tokmill.clean.rules import Rule, judge
 from tokmill.schema import PERCENTILE, SCORE, ledger_table, one_piece
-from tokmill.stages.external import Drawers, Run, load_between, open_runs, open_scratch, open_table, write_run
+from tokmill.stages.external.appended import open_table
+from tokmill.stages.external.drawers import Drawers, open_scratch
+from tokmill.stages.external.runs import Run, load_between, open_runs, write_run
 from tokmill.stages.warnings import tell
 from tokmill.storage.tables import load_range
 

@@ -10,9 +10,9 @@ import pytest
 import tokmill as mill
 from mill import small_corpus
 from tokmill.audit.opened import open_run
-from tokmill.stages import external
 from tokmill.stages.build import mixing
 from tokmill.stages.build.contents import load_contents
+from tokmill.stages.external import appended
 from written import load_table, read_row_index
 
 BUILDS = {"rows": ["problems", "notes"], "some": ["notes"]}
@@ -44,7 +44,7 @@ def test_turns_in_parts_that_no_other_file_shares_are_counted_as_they_are_in_row
         patch.setattr(mixing, "_PART_TURNS", 70)
         out = mill.run(recipe, workers=1).out
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(external, "_GROUP_ROWS", 33)
+        patch.setattr(appended, "_GROUP_ROWS", 33)
         contents = load_contents(open_run(out))
     if mixed:
         assert len(sorted((out / "mixture").glob("turns-train-*.parquet"))) > 3

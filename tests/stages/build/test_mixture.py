@@ -21,7 +21,6 @@ from tokmill.packing import schedule as turning
 from tokmill.packing.mixture import Mixture
 from tokmill.packing.quotas import Target
 from tokmill.schema import LENGTHS
-from tokmill.stages import external as sorting
 from tokmill.stages.build import mixing, mixture_stage
 from tokmill.stages.build import streams as offering
 from tokmill.stages.build.documents import TURNS
@@ -29,6 +28,7 @@ from tokmill.stages.build.mixing import perform_mixture
 from tokmill.stages.build.mixture import SplitMixtureOptions
 from tokmill.stages.build.runs import perform_run
 from tokmill.stages.build.streams import SourceStream
+from tokmill.stages.external import sorting
 from tokmill.storage.tables import id_hashes, write_table
 from written import load_table
 

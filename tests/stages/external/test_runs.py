@@ -15,20 +15,18 @@ from hypothesis import strategies as st
 from tokmill.artifacts.step import Task
 from tokmill.duplicates.shingling import partition_of
 from tokmill.errors import CorruptFile
-from tokmill.stages import external as runs_module
-from tokmill.stages.external import (
-    Drawers,
+from tokmill.stages.external import runs as runs_module
+from tokmill.stages.external.appended import open_table, read_tables
+from tokmill.stages.external.drawers import Drawers, open_scratch
+from tokmill.stages.external.runs import (
     Run,
     by_hash,
     hash_pairs,
     hash_range,
     joined,
     load_partition,
-    open_scratch,
-    open_table,
     partitions_for,
     read_in_order,
-    read_tables,
     write_run,
 )
 from tokmill.storage.tables import load_range, load_table, table_sha256

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokmill.errors import DiskFull
-from tokmill.stages import external as sorting
-from tokmill.stages.external import open_scratch_file, sort_tables
+from tokmill.stages.external import sorting
+from tokmill.stages.external.sorting import open_scratch_file, sort_tables
 
 
 def tables_of(numbers: list[int], cut: int) -> list[pa.Table]:

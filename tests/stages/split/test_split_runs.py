@@ -201,8 +201,8 @@ def test_labels_are_the_same_in_pieces_of_any_size(
     whole = run_split(tmp_path / "whole", split, parts=3, dedup=dedup).out
     for name, rows in (
         ("stages.split.selection.TEXTS_AT_ONCE", 11),
-        ("stages.external._READ_ROWS", 5),
-        ("stages.external._GROUP_ROWS", 4),
+        ("stages.external.drawers._READ_ROWS", 5),
+        ("stages.external.appended._GROUP_ROWS", 4),
         ("stages.split.quotas._LISTED_CLUSTERS", 3),
     ):
         monkeypatch.setattr(f"tokmill.{name}", rows)

@@ -30,7 +30,7 @@ from tokmill.artifacts.manifest import FileEntry
 from tokmill.artifacts.upstream import UNKNOWN, mixture_of
 from tokmill.formats.index import map_places
 from tokmill.schema import ORDER, one_piece
-from tokmill.stages.external import read_tables
+from tokmill.stages.external.appended import read_tables
 from tokmill.stages.tokens.stage import SplitShard, shards_of_split
 from tokmill.storage.tables import load_table
 

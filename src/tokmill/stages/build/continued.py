@@ -27,7 +27,7 @@ from tokmill.artifacts.step import Input, Made, Task, TaskOptions
 from tokmill.errors import InputError, TokenizerMismatch
 from tokmill.packing.quotas import Holding, Unit
 from tokmill.schema import one_piece
-from tokmill.stages.external import read_tables
+from tokmill.stages.external.appended import read_tables
 from tokmill.storage.tables import id_hashes, load_table
 
 MOST_PASSES = 250  # that a mixture counts; more were had only by whom no recipe asks for another

@@ -59,7 +59,7 @@ from tokmill.stages.build.staged import (
     write_had,
 )
 from tokmill.stages.build.streams import Last, Levels, SourceStream, StreamOptions, Times
-from tokmill.stages.external import open_table
+from tokmill.stages.external.appended import open_table
 
 # Turns of a part: a quarter of the documents that a build plans at once, some 20 MB of names and numbers.
 _PART_TURNS = 1 << 18

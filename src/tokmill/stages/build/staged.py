@@ -23,7 +23,7 @@ from tokmill.artifacts.manifest import FileEntry
 from tokmill.artifacts.step import Input, Task, table_input
 from tokmill.schema import one_piece
 from tokmill.stages.build.scored import column_inputs, values_of
-from tokmill.stages.external import open_table, read_tables
+from tokmill.stages.external.appended import open_table, read_tables
 from tokmill.storage.tables import load_table
 
 NEVER = 255  # the level of a document that has no turn, however many passes there are

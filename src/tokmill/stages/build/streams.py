@@ -37,7 +37,7 @@ from tokmill.stages.build.runs import (
     mark_documents,
 )
 from tokmill.stages.build.staged import NEVER
-from tokmill.stages.external import sort_tables
+from tokmill.stages.external.sorting import sort_tables
 from tokmill.storage.tables import id_hashes, load_table
 
 # In memory of all sources together, while their runs are merged.

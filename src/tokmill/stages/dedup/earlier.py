@@ -52,7 +52,7 @@ from tokmill.stages.dedup.method import (
     load_texts,
 )
 from tokmill.stages.dedup.survivors import NumberedTexts, write_numbered_texts
-from tokmill.stages.external import Layout, joined, load_between, open_runs, write_run
+from tokmill.stages.external.runs import Layout, joined, load_between, open_runs, write_run
 from tokmill.stages.indexes.files import Index, Pairs, load_listing
 from tokmill.stages.indexes.stage import IndexOptions, ListingOptions, make_index
 

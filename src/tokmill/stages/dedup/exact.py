@@ -30,7 +30,7 @@ from tokmill.stages.dedup.method import (
     load_ranks,
     scope_salts,
 )
-from tokmill.stages.external import (
+from tokmill.stages.external.runs import (
     Layout,
     hash_range,
     joined,

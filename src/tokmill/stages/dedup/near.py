@@ -67,7 +67,8 @@ from tokmill.stages.dedup.survivors import (
     wanted_numbers,
     write_numbered_texts,
 )
-from tokmill.stages.external import (
+from tokmill.stages.external.appended import read_tables
+from tokmill.stages.external.runs import (
     Layout,
     by_hash,
     hash_pairs,
@@ -77,7 +78,6 @@ from tokmill.stages.external import (
     open_runs,
     partitions_for,
     partitions_to_share,
-    read_tables,
     write_run,
 )
 

@@ -39,15 +39,14 @@ from tokmill.artifacts.step import Input, Made, Task, TaskOptions
 from tokmill.duplicates.near import Components, Members, NearOptions
 from tokmill.kernels.survivors import get_bits, no_bits, walk_edges
 from tokmill.schema import CLUSTERS, DROPS
-from tokmill.stages.external import (
-    Drawers,
+from tokmill.stages.external.appended import open_table
+from tokmill.stages.external.drawers import Drawers, open_scratch
+from tokmill.stages.external.runs import (
     Layout,
     Run,
     joined,
     load_between,
     open_runs,
-    open_scratch,
-    open_table,
     read_in_order,
     take_numbered,
 )

@@ -51,7 +51,7 @@ from tokmill.stages.dedup.method import (
     load_ranked,
     scope_salts,
 )
-from tokmill.stages.external import (
+from tokmill.stages.external.runs import (
     Layout,
     hash_range,
     joined,

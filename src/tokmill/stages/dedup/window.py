@@ -65,7 +65,8 @@ from tokmill.stages.dedup.method import (
     scope_salts,
 )
 from tokmill.stages.dedup.survivors import NUMBERS, NumberedTexts, wanted_numbers, write_numbered_texts
-from tokmill.stages.external import (
+from tokmill.stages.external.appended import open_table
+from tokmill.stages.external.runs import (
     Layout,
     Run,
     by_hash,
@@ -73,7 +74,6 @@ from tokmill.stages.external import (
     load_between,
     load_numbered,
     open_runs,
-    open_table,
     partitions_for,
     read_in_order,
     take_numbered,

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from tokmill.artifacts.manifest import MANIFEST, load_manifest
 from tokmill.duplicates.sketches import WORDS, Sketches, estimate_similarity
 from tokmill.errors import CorruptFile
-from tokmill.stages.external import Layout, Run, hash_range, take_numbered
+from tokmill.stages.external.runs import Layout, Run, hash_range, take_numbered
 from tokmill.storage.disk import load_bytes
 from tokmill.storage.tables import take_rows
 

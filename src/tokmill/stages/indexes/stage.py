@@ -47,7 +47,7 @@ from tokmill.errors import DedupLimit
 from tokmill.schema import one_piece
 from tokmill.stages.build.stage import all_turns_of
 from tokmill.stages.dedup.method import load_texts
-from tokmill.stages.external import (
+from tokmill.stages.external.runs import (
     Layout,
     by_hash,
     hash_range,

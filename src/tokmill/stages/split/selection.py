@@ -38,16 +38,9 @@ from tokmill.duplicates.near import Components, Members
 from tokmill.duplicates.shingling import partition_of
 from tokmill.errors import InputError, RecipeError
 from tokmill.schema import NO_SPLIT
-from tokmill.stages.external import (
-    Drawers,
-    Layout,
-    Run,
-    open_runs,
-    open_scratch,
-    open_table,
-    read_tables,
-    write_run,
-)
+from tokmill.stages.external.appended import open_table, read_tables
+from tokmill.stages.external.drawers import Drawers, open_scratch
+from tokmill.stages.external.runs import Layout, Run, open_runs, write_run
 from tokmill.stages.split.keys import (
     SPLITS,
     TEST,

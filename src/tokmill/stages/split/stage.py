@@ -24,7 +24,7 @@ from tokmill.artifacts.step import Conduct, Input, Made, Outcome, Stage, Step, T
 from tokmill.artifacts.upstream import Shard, kept_inputs, list_shards, write_shard_table
 from tokmill.errors import InputError
 from tokmill.schema import LABELS, NO_SPLIT, ledger_table
-from tokmill.stages.external import open_runs
+from tokmill.stages.external.runs import open_runs
 from tokmill.stages.split.keys import (
     NOWHERE,
     SPLITS,

@@ -1,0 +1,1 @@
+"""Tables, columns and rows that are more than a task can hold."""
