@@ -7,7 +7,8 @@ import pyarrow.compute as pc
 from tokmill.artifacts.manifest import file_entry
 from tokmill.errors import CorruptFile
 from tokmill.formats import Format
-from tokmill.formats.ids import Part, PartStore, Sequences
+from tokmill.formats.ids import Sequences
+from tokmill.formats.stores import Part, PartStore
 from tokmill.storage.disk import open_commit
 from tokmill.storage.location import file_sha256
 

@@ -37,7 +37,7 @@ import numpy as np
 from tokmill.errors import CorruptFile
 from tokmill.formats import Format
 from tokmill.formats.ids import Sequences
-from tokmill.formats.ids import Part, PartStore
+from tokmill.formats.stores import Part, PartStore
 from tokmill.artifacts.manifest import file_entry
 from tokmill.storage.disk import open_commit
 from tokmill.storage.location import file_sha256

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokmill.artifacts.manifest import FileEntry
-    from tokmill.formats.ids import FilePart, Sequences, Store
+    from tokmill.formats.description import FilePart
+    from tokmill.formats.ids import Sequences
+    from tokmill.formats.stores import Store
 
 # In the order in which a directory is asked what it is.
 _OURS = {

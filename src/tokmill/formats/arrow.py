@@ -36,28 +36,22 @@ import numpy as np
 from tokmill.artifacts.manifest import FileEntry, file_entry
 from tokmill.errors import CorruptFile
 from tokmill.formats import Format, Parts, Tokens
-from tokmill.formats.ids import (
+from tokmill.formats.description import (
     META_NAME,
     Count,
     FilePart,
-    Part,
-    PartStore,
-    Sequences,
     SplitFacts,
     check_parts,
-    check_vocabulary,
     corrupt,
-    cut_sequences,
     described_as,
-    joined,
     load_meta,
     meta_entry,
-    regroup,
     remove_stale,
-    sequence_lengths,
     write_meta,
 )
+from tokmill.formats.ids import Sequences, check_vocabulary, cut_sequences, joined, regroup, sequence_lengths
 from tokmill.formats.parquet import add_content
+from tokmill.formats.stores import Part, PartStore
 from tokmill.storage.disk import (
     commit_bytes,
     load_bytes,

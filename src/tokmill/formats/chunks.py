@@ -25,27 +25,22 @@ from numpy.typing import NDArray
 from tokmill.artifacts.manifest import FileEntry, file_entry
 from tokmill.errors import InputError
 from tokmill.formats import Format, Parts, Tokens
-from tokmill.formats.ids import (
+from tokmill.formats.description import (
     META_NAME,
     Count,
     FilePart,
-    Part,
-    PartStore,
-    Sequences,
     SplitFacts,
-    cast_ids,
     check_parts,
     check_size,
-    check_vocabulary,
     corrupt,
     described_as,
-    joined,
     load_meta,
     meta_entry,
     remove_stale,
-    sequence_lengths,
     write_meta,
 )
+from tokmill.formats.ids import Sequences, cast_ids, check_vocabulary, joined, sequence_lengths
+from tokmill.formats.stores import Part, PartStore
 from tokmill.storage.disk import commit_bytes, load_bytes, remove_file
 
 INDEX_NAME = "index.json"

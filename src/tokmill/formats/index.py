@@ -39,7 +39,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.errors import CorruptFile, InputError, StorageError
-from tokmill.formats.ids import corrupt, npy_header
+from tokmill.formats.description import corrupt
+from tokmill.formats.ids import npy_header
 from tokmill.storage.disk import (
     Written,
     ZstdCompressor,

@@ -25,18 +25,17 @@ from numpy.typing import NDArray
 from tokmill.artifacts.manifest import FileEntry, file_entry
 from tokmill.errors import CorruptFile
 from tokmill.formats import Format, Tokens
-from tokmill.formats.ids import (
+from tokmill.formats.description import (
     META_NAME,
-    Ids,
     SplitFacts,
-    Store,
-    check_vocabulary,
     corrupt,
     described_as,
     load_meta,
     meta_entry,
     write_meta,
 )
+from tokmill.formats.ids import check_vocabulary
+from tokmill.formats.stores import Ids, Store
 from tokmill.formats.zarr import ZarrArray, write_array
 from tokmill.storage.disk import commit_bytes, load_bytes, remove_file
 

@@ -40,16 +40,9 @@ from numpy.typing import NDArray
 from tokmill.artifacts.manifest import FileEntry, file_entry
 from tokmill.errors import CorruptFile, InputError
 from tokmill.formats import Format, Tokens
-from tokmill.formats.ids import (
-    META_NAME,
-    Store,
-    cast_ids,
-    corrupt,
-    described_as,
-    load_meta,
-    plain,
-    write_meta,
-)
+from tokmill.formats.description import META_NAME, corrupt, described_as, load_meta, write_meta
+from tokmill.formats.ids import cast_ids
+from tokmill.formats.stores import Store, plain
 from tokmill.storage.disk import Written, map_array, open_commit, remove_file
 from tokmill.storage.on_demand import at_hand
 

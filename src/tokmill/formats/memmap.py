@@ -21,17 +21,9 @@ from numpy.typing import NDArray
 from tokmill.artifacts.manifest import FileEntry, file_entry
 from tokmill.errors import InputError
 from tokmill.formats import Format, Tokens
-from tokmill.formats.ids import (
-    META_NAME,
-    RowStore,
-    cast_ids,
-    corrupt,
-    load_meta,
-    mask_store,
-    meta_entry,
-    plain,
-    write_meta,
-)
+from tokmill.formats.description import META_NAME, corrupt, load_meta, meta_entry, write_meta
+from tokmill.formats.ids import cast_ids
+from tokmill.formats.stores import RowStore, mask_store, plain
 from tokmill.storage.disk import Written, map_array, open_commit, remove_file
 
 IDS_NAME = "input_ids.mmap"

@@ -35,19 +35,17 @@ from numpy.typing import NDArray
 from tokmill.artifacts.manifest import MANIFEST, RECEIPTS, STALE_MANIFEST, FileEntry, file_entry
 from tokmill.errors import CorruptFile, InputError
 from tokmill.formats import Format, Parts, Tokens
-from tokmill.formats.ids import (
+from tokmill.formats.description import (
     META_NAME,
     FilePart,
-    Pieces,
-    RowStore,
     corrupt,
     load_meta,
-    mask_store,
     meta_entry,
-    npy_header,
     remove_stale,
     write_meta,
 )
+from tokmill.formats.ids import Pieces, npy_header
+from tokmill.formats.stores import RowStore, mask_store
 from tokmill.storage.disk import Written, map_array, open_commit, remove_file, told_as_unreadable
 
 _PLACES = "places.npy"  # beside the shards of our builds, and none of them

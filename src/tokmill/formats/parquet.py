@@ -42,21 +42,17 @@ import numpy as np
 
 from tokmill.artifacts.manifest import FileEntry, file_entry
 from tokmill.formats import Columns, Format, Parts, Tokens
-from tokmill.formats.ids import (
+from tokmill.formats.description import (
     META_NAME,
     FilePart,
-    Part,
-    PartStore,
-    Sequences,
     corrupt,
-    cut_sequences,
     load_meta,
     meta_entry,
-    regroup,
     remove_stale,
-    sequence_lengths,
     write_meta,
 )
+from tokmill.formats.ids import Sequences, cut_sequences, regroup, sequence_lengths
+from tokmill.formats.stores import Part, PartStore
 from tokmill.storage.disk import Written, commit_bytes, load_bytes, remove_file, unreadable
 from tokmill.storage.location import is_within
 

@@ -27,27 +27,21 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import FileEntry, file_entry
 from tokmill.formats import Format, Parts, Shape, Tokens
-from tokmill.formats.ids import (
+from tokmill.formats.description import (
     META_NAME,
     Count,
     FilePart,
-    Ids,
-    Pieces,
-    RowStore,
     SplitFacts,
-    Store,
     check_size,
-    check_vocabulary,
     corrupt,
-    cut_sequences,
     described_as,
     load_meta,
     meta_entry,
-    plain,
     remove_stale,
-    sequence_lengths,
     write_meta,
 )
+from tokmill.formats.ids import Pieces, check_vocabulary, cut_sequences, sequence_lengths
+from tokmill.formats.stores import Ids, RowStore, Store, plain
 from tokmill.storage.disk import (
     commit_bytes,
     load_bytes,

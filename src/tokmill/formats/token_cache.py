@@ -29,18 +29,10 @@ from numpy.typing import NDArray
 from tokmill.artifacts.manifest import FileEntry, file_entry
 from tokmill.errors import CorruptFile, InputError
 from tokmill.formats import Checksums, Format, ListedFile, Parts, Tokens
-from tokmill.formats.ids import (
-    FilePart,
-    PartStore,
-    Sequences,
-    cut_sequences,
-    find_split,
-    npy_header,
-    regroup,
-    remove_stale,
-    write_meta,
-)
-from tokmill.formats.ids import Part as StoredPart
+from tokmill.formats.description import FilePart, remove_stale, write_meta
+from tokmill.formats.ids import Sequences, cut_sequences, find_split, npy_header, regroup
+from tokmill.formats.stores import Part as StoredPart
+from tokmill.formats.stores import PartStore
 from tokmill.storage.disk import Written, commit_bytes, load_bytes, map_array, remove_file, unreadable
 from tokmill.storage.location import is_within
 

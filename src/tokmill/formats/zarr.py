@@ -37,7 +37,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import FileEntry, file_entry
-from tokmill.formats.ids import Ids, Pieces, check_size, corrupt, plain, remove_stale
+from tokmill.formats.description import check_size, corrupt, remove_stale
+from tokmill.formats.ids import Pieces
+from tokmill.formats.stores import Ids, plain
 from tokmill.storage.disk import commit_bytes, load_bytes, map_array, open_commit, told_as_unreadable
 
 _HEADER = 16

@@ -39,7 +39,8 @@ from tokmill.artifacts.manifest import MANIFEST, load_manifest
 from tokmill.artifacts.plugins import show_hooks
 from tokmill.errors import CorruptFile, EosMissing, InputError, TokenizerMismatch, VocabTooLarge
 from tokmill.formats import Format, format_of, is_format, plugin_of, recognize, require_packages
-from tokmill.formats.ids import Store, find_split
+from tokmill.formats.ids import find_split
+from tokmill.formats.stores import Store
 from tokmill.loader.origins import Origins, RowIndex, find_domains, load_origins, load_row_index
 from tokmill.storage.location import file_sha256, is_url, refuse_squeezed_url
 

@@ -32,8 +32,8 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.upstream import domain_of
 from tokmill.audit.places import entry_of, read_meetings
-from tokmill.formats.ids import Store
 from tokmill.formats.index import FRAME_ROWS, IndexRow, hash_id, read_row_index
+from tokmill.formats.stores import Store
 from tokmill.loader.dataset import INDEX_NAME, open_dataset
 from tokmill.reviews.finding import NotMeasured
 from tokmill.reviews.subject import Build, Subject

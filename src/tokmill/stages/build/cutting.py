@@ -26,7 +26,7 @@ from tokmill.artifacts.directory import usable_receipts
 from tokmill.artifacts.manifest import FileEntry, Json, Receipt
 from tokmill.artifacts.step import Made, Step, Task, Unawaited, tables_of
 from tokmill.formats import index as row_index
-from tokmill.formats.ids import FilePart
+from tokmill.formats.description import FilePart
 from tokmill.stages.build.beside import (
     INDEX_PART,
     join_index,

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import FileEntry, Json, file_entry
 from tokmill.artifacts.step import Task
-from tokmill.formats.ids import FilePart
+from tokmill.formats.description import FilePart
 from tokmill.kernels.packing import Pieces
 from tokmill.packing.plan import PieceList, Plan, Store, Stream
 from tokmill.stages.build.blocks import Block

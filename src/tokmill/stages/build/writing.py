@@ -10,7 +10,7 @@ import numpy as np
 from tokmill.artifacts.manifest import FileEntry
 from tokmill.artifacts.plugins import SAMPLE, Plugin
 from tokmill.formats import Format, Parts, find_format
-from tokmill.formats.ids import FilePart
+from tokmill.formats.description import FilePart
 from tokmill.stages.build.tokens import SplitTokens
 from tokmill.storage.location import file_sha256
 
