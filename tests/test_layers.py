@@ -84,7 +84,7 @@ LATE = {
     ("formats.arrow", "pyarrow"): "not for who reads other formats in a trainer",
     ("formats.parquet", "pyarrow"): "not for who reads other formats in a trainer",
     ("formats.parquet", "pyarrow.parquet"): "likewise",
-    ("artifacts.plugins", "importlib.metadata"): "40 ms, where a name is none of ours",
+    ("artifacts.packages", "importlib.metadata"): "40 ms, where a name is none of ours",
     ("loader.origins", "tokmill.formats.index"): "where the index is asked for",
     ("loader.dataset", "tokmill.loader.remote"): "where a build is in an object store",
     ("storage.objects", "tokmill.storage.relay"): "where a process was forked",
@@ -98,7 +98,8 @@ LATE = {
 # Modules that load others by name when they are first asked for.
 BY_NAME = {
     "": "names of the public face",
-    "artifacts.plugins": "what the files of a hook import; our own formats and kinds of scores",
+    "artifacts.hooks": "what the files of a hook import",
+    "artifacts.plugins": "our own formats and kinds of scores",
     "clean.parsing": "the grammar of a language, of the extra `code`",
     "engines.forking": "what a server is asked to load, and the worker that it becomes",
     "engines.orders": "the task function an order names",

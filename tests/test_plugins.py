@@ -21,7 +21,7 @@ import pytest
 import tokmill
 from mill import tokmill as command
 from tokmill import Source
-from tokmill.artifacts import plugins
+from tokmill.artifacts import hooks, packages, plugins
 from tokmill.errors import InputError, RecipeError, TokmillError
 from tokmill.loader import open_curriculum, open_dataset
 from tokmill.sources.readers import READERS
@@ -317,7 +317,7 @@ def test_a_hook_that_changes_while_the_run_works_is_not_run(tmp_path: Path) -> N
     whole = "def shown(columns):\n    return columns['text']\n"
     (tmp_path / "late.py").write_text(whole)
     plugin = plugins.find_plugin("transforms", "late.py:shown", path.parent, "transforms")
-    plugins._module.cache_clear()  # another process
+    hooks.load_hook.cache_clear()  # another process
     (tmp_path / "late.py").write_text(whole + "# other\n")
     with pytest.raises(InputError, match="the hook changed while it was in use"):
         plugin.load()
@@ -422,7 +422,7 @@ KIND = ScoreKind("{}", Options, open_scorer, files=())
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], str]]:
     """Installs a kind of scores, as an installer does it; its name."""
-    known = (plugins._points, plugins._installed, plugins.installed_digest)
+    known = (packages.entry_points, packages.load_entry_point, packages.installed_digest)
 
     def install(score: str, opening: str) -> str:
         name = f"scorer_{hashlib.sha256((score + opening).encode()).hexdigest()[:8]}"
@@ -691,7 +691,7 @@ def test_documents_are_forgotten_with_the_code_of_the_recipe_and_not_without(tmp
 
 def digest_in(environment: Environment) -> str:
     code = (
-        "from tokmill.artifacts.plugins import installed_digest; print(installed_digest('measures', "
+        "from tokmill.artifacts.packages import installed_digest; print(installed_digest('measures', "
         "'exclamations'))"
     )
     return environment.run("-c", code)

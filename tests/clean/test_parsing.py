@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tokmill
-from tokmill.artifacts import plugins
+from tokmill.artifacts import packages
 from tokmill.errors import MissingExtra
 
 GOOD = {
@@ -91,7 +91,7 @@ def test_without_the_extra_the_recipe_is_refused_with_the_way_to_get_it(
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", version)
-    plugins.installed_digest.cache_clear()
+    packages.installed_digest.cache_clear()
     with pytest.raises(MissingExtra) as caught:
         shares(tmp_path, [{"id": "a", "text": "x", "lang": "python", "path": None}])
     assert caught.value.what == "parsing source files needs the package tree-sitter"

@@ -24,7 +24,7 @@ OUTSIDE = ["../secret", "/etc/passwd", "a/../../secret", "..", ""]
 
 # Code that is made of text runs in one place: the user's own hook,
 # a file beside the recipe whose sha256 is recorded.
-RUNS_TEXT = {"artifacts/plugins.py"}
+RUNS_TEXT = {"artifacts/hooks.py"}
 STARTS_PROCESSES = {
     "engines/forking.py",
     "artifacts/manifest.py",  # git rev-parse HEAD, with fixed arguments

@@ -28,6 +28,7 @@ from typing_extensions import TypeVar
 
 from tokmill.artifacts.cache import Cached
 from tokmill.artifacts.directory import Artifact
+from tokmill.artifacts.hooks import hook_files
 from tokmill.artifacts.manifest import (
     FORMAT_VERSION,
     FileEntry,
@@ -36,7 +37,7 @@ from tokmill.artifacts.manifest import (
     config_of,
     fingerprint_of,
 )
-from tokmill.artifacts.plugins import Plugin, hook_files, show_hooks
+from tokmill.artifacts.plugins import Plugin, show_hooks
 from tokmill.artifacts.stored import Stored
 from tokmill.storage.tables import load_table
 

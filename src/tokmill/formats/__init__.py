@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
-from tokmill.artifacts.plugins import Plugin, find_plugin, installed, installed_digest, is_hook, own_record
+from tokmill.artifacts.packages import installed, installed_digest
+from tokmill.artifacts.plugins import Plugin, find_plugin, is_hook, own_record
 from tokmill.errors import InputError, MissingExtra
 
 if TYPE_CHECKING:

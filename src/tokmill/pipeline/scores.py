@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from tokmill.artifacts.plugins import Plugin, find_plugin, installed_digest
+from tokmill.artifacts.packages import installed_digest
+from tokmill.artifacts.plugins import Plugin, find_plugin
 from tokmill.errors import InputChanged, InputError, RecipeError
 from tokmill.recipe import Recipe
 from tokmill.recipe.scores import Score

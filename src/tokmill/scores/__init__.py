@@ -36,7 +36,8 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import TypeVar
 
-from tokmill.artifacts.plugins import Plugin, installed, installed_digest, own_record
+from tokmill.artifacts.packages import installed, installed_digest
+from tokmill.artifacts.plugins import Plugin, own_record
 from tokmill.errors import RecipeError
 from tokmill.schema import StringColumn
 

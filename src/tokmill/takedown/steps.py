@@ -17,8 +17,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from tokmill.artifacts.history import HISTORY_FILE
+from tokmill.artifacts.hooks import hook_digest
 from tokmill.artifacts.manifest import MANIFEST, STALE_MANIFEST, Json, Manifest, load_manifest
-from tokmill.artifacts.plugins import Plugin, hook_digest, show_hooks
+from tokmill.artifacts.plugins import Plugin, show_hooks
 from tokmill.artifacts.step import Input, Step
 from tokmill.artifacts.tombstones import FORGOTTEN_FILE, digest_of_source, load_forgotten
 from tokmill.clean.examine import CleanOptions
