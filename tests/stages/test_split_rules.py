@@ -23,7 +23,7 @@ from tokmill.schema import NO_SPLIT
 from tokmill.stages.split.keys import TEST, TRAIN, VALID, Bound, formula_size, label_keys, shuffle_keys
 from tokmill.stages.split.options import HashSplit
 from tokmill.stages.split.quotas import Clusters, Quota, Singles, allot, count_singles, find_bounds
-from tokmill.storage.tables import id_hashes
+from tokmill.storage.digests import id_hashes
 from written import load_manifest, load_tables
 
 IDS = [f"doc-{number}" for number in range(20_000)]

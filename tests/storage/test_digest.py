@@ -12,15 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.scratch import QUICK
-from tokmill.storage.tables import (
-    TableDigest,
-    id_hashes,
-    join_sequences,
-    load_table,
-    row_sequence,
-    table_sha256,
-    write_table,
-)
+from tokmill.storage.digests import TableDigest, id_hashes, join_sequences, row_sequence, table_sha256
+from tokmill.storage.tables import load_table, write_table
 
 SCHEMA = pa.schema(
     [

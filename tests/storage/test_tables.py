@@ -17,17 +17,10 @@ from sources.ingested import Bad, ingest
 from storage.scratch import QUICK, collect
 from tokmill.errors import CorruptFile, InputError, StorageError
 from tokmill.schema import DOCUMENTS
-from tokmill.storage import tables
+from tokmill.storage import parquet, tables
+from tokmill.storage.parquet import peek, read_batches, row_group_spans
 from tokmill.storage.records import WHOLE, BadRecord, Kind, Span, Wanted
-from tokmill.storage.tables import (
-    load_range,
-    load_table,
-    peek,
-    read_batches,
-    row_group_spans,
-    write_sorted_table,
-    write_table,
-)
+from tokmill.storage.tables import load_range, load_table, write_sorted_table, write_table
 from written import Json
 
 TEXT = Wanted("text", "text", Kind.TEXT, True)
@@ -157,7 +150,7 @@ def test_every_type_of_string_column_is_read(tmp_path, kind, compression):
 
 @pytest.mark.parametrize("batch_rows", [1, 3, 8192])
 def test_rows_keep_their_order_and_number_through_batches_and_row_groups(tmp_path, monkeypatch, batch_rows):
-    monkeypatch.setattr(tables, "_BATCH_ROWS", batch_rows)
+    monkeypatch.setattr(parquet, "_BATCH_ROWS", batch_rows)
     texts = [None if n % 5 == 4 else f"text {n}" for n in range(23)]
     path = write_theirs(tmp_path / "a.parquet", {"text": texts}, row_group_size=4)
     rows, bad = read(path)
@@ -247,7 +240,7 @@ BAD_STRINGS = strings_of_bytes([b"a", b"\xff\xfe", b"c", b"\xc3", b"\xed\xa0\x80
 @pytest.mark.parametrize("wanted", [TEXT, ID, META], ids=lambda want: want.name)
 @pytest.mark.parametrize("array", [BAD_STRINGS, BAD_STRINGS.dictionary_encode()], ids=["plain", "dictionary"])
 def test_bytes_that_are_not_utf8_in_a_string_column_are_named_by_row(tmp_path, monkeypatch, wanted, array):
-    monkeypatch.setattr(tables, "_BATCH_ROWS", 4)
+    monkeypatch.setattr(parquet, "_BATCH_ROWS", 4)
     path = write_theirs(tmp_path / "a.parquet", {wanted.key: array, "more": ["x"] * 6}, row_group_size=3)
     rows, bad = read(path, [wanted])
     quote = '"' if wanted is META else ""

@@ -36,9 +36,10 @@ from tokmill.artifacts.manifest import (
 )
 from tokmill.errors import CorruptFile, ManifestDamaged
 from tokmill.schema import SEEN, one_piece
+from tokmill.storage.digests import table_sha256
 from tokmill.storage.disk import Written
 from tokmill.storage.location import file_sha256
-from tokmill.storage.tables import load_table, table_sha256, write_table
+from tokmill.storage.tables import load_table, write_table
 
 HISTORY_FILE = "seen.parquet"
 HISTORY = "seen"  # its table, and the role of an input

@@ -30,9 +30,10 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import FileEntry, Json, file_entry
 from tokmill.schema import FORGOTTEN, ledger_table
+from tokmill.storage.digests import id_hashes, table_sha256
 from tokmill.storage.disk import Written
 from tokmill.storage.location import file_sha256
-from tokmill.storage.tables import id_hashes, load_table, table_sha256, write_table
+from tokmill.storage.tables import load_table, write_table
 
 FORGOTTEN_FILE = "forgotten.parquet"
 PENDING_FILE = "forgetting.json"  # a takedown is under way, or was interrupted

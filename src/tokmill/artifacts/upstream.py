@@ -20,7 +20,8 @@ from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import FileEntry, Json, file_entry, fingerprint_of
 from tokmill.artifacts.step import Input, Task, table_input
 from tokmill.errors import TokmillError
-from tokmill.storage.tables import table_sha256, write_sorted_table, write_table
+from tokmill.storage.digests import table_sha256
+from tokmill.storage.tables import write_sorted_table, write_table
 
 
 class Shard(NamedTuple):

@@ -27,7 +27,8 @@ from tokmill.artifacts.history import HISTORY_FILE
 from tokmill.artifacts.manifest import Json, Manifest
 from tokmill.audit.proofs import Problem
 from tokmill.schema import one_piece
-from tokmill.storage.tables import id_hashes, load_table, table_sha256
+from tokmill.storage.digests import id_hashes, table_sha256
+from tokmill.storage.tables import load_table
 
 Numbers = NDArray[np.int64]
 

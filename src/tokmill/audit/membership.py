@@ -43,9 +43,9 @@ from tokmill.stages.tokens.beside import run_of
 from tokmill.stages.tokens.encoding import Encoding, encode_documents
 from tokmill.stages.tokens.reading import labelled_shards, load_split_texts
 from tokmill.stages.tokens.stage import fim_of
+from tokmill.storage.digests import id_hashes
 from tokmill.storage.location import file_sha256
 from tokmill.storage.records import WHOLE
-from tokmill.storage.tables import id_hashes
 from tokmill.tokenizers.fim import Fim
 from tokmill.tokenizers.protocol import Tokenizer
 

@@ -36,11 +36,11 @@ from tokmill.errors import TokmillError, plural
 from tokmill.kernels.warm import count_stale, kernels_of
 from tokmill.pipeline.session import TRAFFIC
 from tokmill.storage import codecs
+from tokmill.storage.digests import table_sha256
 from tokmill.storage.lease import find_holder
 from tokmill.storage.location import parse_url
 from tokmill.storage.objects import OK, probe_store
 from tokmill.storage.records import Kind, Wanted
-from tokmill.storage.tables import table_sha256
 from tokmill.storage.traffic import sum_traffic
 
 FINISHED, RUNNING, FAILED, STOPPED = "finished", "running", "failed", "stopped"

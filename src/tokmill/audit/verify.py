@@ -37,10 +37,10 @@ from tokmill.errors import CorruptFile, InputChanged, OutOfMemory, StorageError,
 from tokmill.formats import format_of, plugin_of
 from tokmill.formats.megatron import MegatronFile
 from tokmill.publish.publication import Publication, list_files, open_manifests, open_publication
+from tokmill.storage.digests import join_sequences, row_sequence
 from tokmill.storage.disk import TEMP_PREFIX, system_error, told_as_unreadable
 from tokmill.storage.lease import LOCK
 from tokmill.storage.location import file_sha256, is_url, refuse_squeezed_url
-from tokmill.storage.tables import join_sequences, row_sequence
 from tokmill.storage.textfiles import find_text_format
 
 

@@ -37,7 +37,8 @@ from tokmill.audit.seen import ReadUntil, places_file, turns_of
 from tokmill.audit.trace import BuildSplit
 from tokmill.errors import InputError, TokenizerMismatch
 from tokmill.schema import SEEN
-from tokmill.storage.tables import id_hashes, load_table, table_sha256
+from tokmill.storage.digests import id_hashes, table_sha256
+from tokmill.storage.tables import load_table
 
 _MOST = np.iinfo(np.uint16).max
 

@@ -29,8 +29,8 @@ from tokmill.formats.ids import plain_split
 from tokmill.proxy.targets import Target
 from tokmill.schema import one_piece
 from tokmill.stages.tokens.reading import labelled_shards, load_split_texts
+from tokmill.storage.digests import id_hashes
 from tokmill.storage.location import read_whole
-from tokmill.storage.tables import id_hashes
 from tokmill.tokenizers.regions import answer_bytes, has_marks, strip_marks, without_marks
 
 HeldOut = Literal["first", "common", "all", "none"]

@@ -31,7 +31,8 @@ from tokmill.reports.drops import Drop
 from tokmill.reports.tally import Tally
 from tokmill.schema import NO_SPLIT, one_piece
 from tokmill.stages.build.contents import Contents
-from tokmill.storage.tables import id_hashes, load_table
+from tokmill.storage.digests import id_hashes
+from tokmill.storage.tables import load_table
 
 LISTED = 4_000
 _WITH_WORDS = 400

@@ -28,7 +28,8 @@ from tokmill.schema import NO_SPLIT, one_piece
 from tokmill.stages.dedup.near import METHOD as NEAR
 from tokmill.stages.split.keys import TRAIN
 from tokmill.stages.tokens.reading import labelled_shards, load_labels, load_split_texts
-from tokmill.storage.tables import id_hashes, load_table
+from tokmill.storage.digests import id_hashes
+from tokmill.storage.tables import load_table
 
 EVAL_DOCUMENTS = 20_000  # held-out documents whose near duplicates are looked for: 25 MB of fingerprints
 TRAIN_BYTES = 1 << 30  # of training text that they are compared with: thirteen seconds of one core

@@ -37,7 +37,7 @@ from tokmill.scores.linear import (
     with_names,
 )
 from tokmill.scores.names import Names, join_names, name_buckets
-from tokmill.storage.tables import id_hashes
+from tokmill.storage.digests import id_hashes
 
 LABELS = ("negative", "positive")
 NO_LABEL = -1

@@ -57,16 +57,9 @@ from tokmill.stages.build.stage import all_turns_of
 from tokmill.stages.text_card import CardOptions, perform_card
 from tokmill.stages.tokens.reading import CHARS_PER_TOKEN, labelled_shards, load_split_texts
 from tokmill.stages.warnings import tell
+from tokmill.storage.digests import join_sequences, row_sequence, table_sha256
 from tokmill.storage.on_demand import at_hand
-from tokmill.storage.tables import (
-    join_sequences,
-    load_rows,
-    load_table,
-    open_arrow,
-    row_sequence,
-    table_sha256,
-    write_arrow,
-)
+from tokmill.storage.tables import load_rows, load_table, open_arrow, write_arrow
 from tokmill.storage.textfiles import DOCUMENT, FIELDS, MEASURES, find_text_format
 
 # Beside the fields until they are counted: the licence as cleaning resolved it, and characters.

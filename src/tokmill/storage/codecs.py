@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.errors import InputError
-from tokmill.storage import delimited, ipc, plaintext, tables
+from tokmill.storage import delimited, ipc, parquet, plaintext, tables
 from tokmill.storage.blocks import JSON, PACKED, is_array, packed
 from tokmill.storage.disk import Written
 from tokmill.storage.jsonl import JSONL, WRITTEN, peek_jsonl, read_jsonl, write_jsonl
 from tokmill.storage.location import AnyPath
 from tokmill.storage.records import WHOLE, Batch, Peek, Span, Wanted
 
-SUFFIXES = (*JSONL, *delimited.SUFFIXES, *tables.SUFFIXES, *ipc.SUFFIXES, *plaintext.SUFFIXES)
+SUFFIXES = (*JSONL, *delimited.SUFFIXES, *parquet.SUFFIXES, *ipc.SUFFIXES, *plaintext.SUFFIXES)
 
-COLUMNS = (*tables.SUFFIXES, *ipc.SUFFIXES)  # whose parts are counted in rows, not in bytes
+COLUMNS = (*parquet.SUFFIXES, *ipc.SUFFIXES)  # whose parts are counted in rows, not in bytes
 
 
 def read_batches(
@@ -38,8 +38,8 @@ def read_batches(
         return read_jsonl(path, wanted, max_record_bytes=max_record_bytes, span=span)
     if _is(path, delimited.SUFFIXES):
         return delimited.read_batches(path, wanted, max_record_bytes=max_record_bytes)
-    if _is(path, tables.SUFFIXES):
-        return tables.read_batches(path, wanted, max_record_bytes=max_record_bytes, span=span)
+    if _is(path, parquet.SUFFIXES):
+        return parquet.read_batches(path, wanted, max_record_bytes=max_record_bytes, span=span)
     if _is(path, ipc.SUFFIXES):
         return ipc.read_batches(path, wanted, max_record_bytes=max_record_bytes, span=span)
     if _is(path, plaintext.SUFFIXES):
@@ -50,11 +50,11 @@ def read_batches(
 def write_table(path: Path, table: Any) -> Written:
     if _is(path, WRITTEN):
         return write_jsonl(path, table)
-    if _is(path, tables.SUFFIXES):
+    if _is(path, parquet.SUFFIXES):
         return tables.write_table(path, table)
     if _is(path, (".txt",)):
         return plaintext.write_text(path, table)
-    raise unknown_suffix(path, "writer", (*WRITTEN, *tables.SUFFIXES, ".txt"))
+    raise unknown_suffix(path, "writer", (*WRITTEN, *parquet.SUFFIXES, ".txt"))
 
 
 def peek(path: AnyPath, *, max_record_bytes: int) -> Peek:
@@ -75,8 +75,8 @@ def _peeked(path: AnyPath, max_record_bytes: int, stamp: tuple[int, ...]) -> Pee
         return peek_jsonl(path, max_record_bytes=max_record_bytes)
     if _is(path, delimited.SUFFIXES):
         return delimited.peek(path, max_record_bytes=max_record_bytes)
-    if _is(path, tables.SUFFIXES):
-        return tables.peek(path)
+    if _is(path, parquet.SUFFIXES):
+        return parquet.peek(path)
     if _is(path, ipc.SUFFIXES):
         return ipc.peek(path)
     if _is(path, plaintext.SUFFIXES):
@@ -97,8 +97,8 @@ def is_plain_text(path: AnyPath) -> bool:
 
 def split_file(path: AnyPath, size: int, unit: plaintext.Unit, target_bytes: int) -> list[Span]:
     """Parts of about `target_bytes` that can be read on their own; one part where the format cannot seek."""
-    if _is(path, tables.SUFFIXES):
-        return tables.row_group_spans(path, target_bytes)
+    if _is(path, parquet.SUFFIXES):
+        return parquet.row_group_spans(path, target_bytes)
     if _is(path, ipc.SUFFIXES):
         return ipc.batch_spans(path, size, target_bytes)
     by_line = _is(path, JSONL) or (_is(path, plaintext.SUFFIXES) and unit == "line")

@@ -31,6 +31,7 @@ from tokmill.kernels import csvrows
 from tokmill.schema import large_strings
 from tokmill.storage.blocks import BLOCK_BYTES, UTF8_BOM, Stream, open_stream, packed, read_exactly
 from tokmill.storage.location import AnyPath
+from tokmill.storage.parquet import refuse_twins
 from tokmill.storage.records import (
     BadRecord,
     Batch,
@@ -42,7 +43,6 @@ from tokmill.storage.records import (
     string_table,
     too_large,
 )
-from tokmill.storage.tables import refuse_twins
 
 CSV, TSV = packed(".csv"), packed(".tsv")
 SUFFIXES = (*CSV, *TSV)

@@ -20,8 +20,8 @@ import pyarrow as pa
 from tokmill.errors import CorruptFile, InputError
 from tokmill.storage.disk import is_fault_of_reading, unreadable
 from tokmill.storage.location import AnyPath, open_binary
+from tokmill.storage.parquet import refuse_twins, usable_rows
 from tokmill.storage.records import WHOLE, Batch, Peek, Span, Wanted
-from tokmill.storage.tables import refuse_twins, usable_rows
 
 SUFFIXES = (".arrow", ".feather")
 _BATCH_ROWS = 8192

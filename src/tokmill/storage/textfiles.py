@@ -30,10 +30,11 @@ from tokmill.errors import CorruptFile, InputError
 from tokmill.schema import DOCUMENTS
 from tokmill.storage.blocks import plain_sha256
 from tokmill.storage.codecs import read_batches
+from tokmill.storage.digests import table_sha256
 from tokmill.storage.disk import Written, open_commit, told_as_unreadable
 from tokmill.storage.jsonl import write_jsonl
 from tokmill.storage.records import Kind, Wanted
-from tokmill.storage.tables import table_sha256, write_interchange
+from tokmill.storage.tables import write_interchange
 
 # Of a document that was ingested; and what a run found out about it.
 DOCUMENT = tuple(DOCUMENTS.names)

@@ -49,7 +49,7 @@ from tokmill.artifacts.manifest import package_version
 from tokmill.kernels.patterns import LiteralTable, find_literals, literal_table
 from tokmill.kernels.wordclasses import suspects
 from tokmill.schema import StringColumn, large_strings, one_piece, string_column
-from tokmill.storage.tables import id_hashes
+from tokmill.storage.digests import id_hashes
 from tokmill.tokenizers.protocol import Encoded, encode_each
 
 Reference = Callable[[Sequence[str]], Encoded]

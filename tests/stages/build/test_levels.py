@@ -23,7 +23,8 @@ from tokmill.schema import LENGTHS
 from tokmill.stages.build.runs import RunOptions, open_runs, perform_run
 from tokmill.stages.build.staged import NEVER
 from tokmill.stages.build.streams import SourceStream, StreamOptions
-from tokmill.storage.tables import id_hashes, write_table
+from tokmill.storage.digests import id_hashes
+from tokmill.storage.tables import write_table
 
 NUMBERS = (3, 5, 9)  # of the shards
 

@@ -29,7 +29,8 @@ from tokmill.stages.build.mixture import SplitMixtureOptions
 from tokmill.stages.build.runs import perform_run
 from tokmill.stages.build.streams import SourceStream
 from tokmill.stages.external import sorting
-from tokmill.storage.tables import id_hashes, write_table
+from tokmill.storage.digests import id_hashes
+from tokmill.storage.tables import write_table
 from written import load_table
 
 SOURCES = ("web", "books", "math")

@@ -29,7 +29,8 @@ from tokmill.stages.external.runs import (
     read_in_order,
     write_run,
 )
-from tokmill.storage.tables import load_range, load_table, table_sha256
+from tokmill.storage.digests import table_sha256
+from tokmill.storage.tables import load_range, load_table
 
 LAYOUT = {"key": "<u8", "number": "<u4", "values": ("<u4", (3,)), "is_sure": "|b1"}
 

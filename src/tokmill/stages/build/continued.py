@@ -28,7 +28,8 @@ from tokmill.errors import InputError, TokenizerMismatch
 from tokmill.packing.quotas import Holding, Unit
 from tokmill.schema import one_piece
 from tokmill.stages.external.appended import read_tables
-from tokmill.storage.tables import id_hashes, load_table
+from tokmill.storage.digests import id_hashes
+from tokmill.storage.tables import load_table
 
 MOST_PASSES = 250  # that a mixture counts; more were had only by whom no recipe asks for another
 

@@ -24,7 +24,8 @@ from tokmill.kernels.mixing import mark_shuffle
 from tokmill.packing.schedule import shuffle_key
 from tokmill.schema import ORDER, one_piece
 from tokmill.stages.build.documents import TURNS
-from tokmill.storage.tables import id_hashes, load_table, open_arrow, write_arrow
+from tokmill.storage.digests import id_hashes
+from tokmill.storage.tables import load_table, open_arrow, write_arrow
 
 # A document on its way through the mixture: where it lies, and what a build will ask for.
 DOCUMENTS = pa.schema(

@@ -30,7 +30,8 @@ from tokmill.packing.mixture import Mixture
 from tokmill.packing.schedule import shuffle_key
 from tokmill.schema import PERCENTILE, one_piece
 from tokmill.stages.ranking import ordered
-from tokmill.storage.tables import id_hashes, load_table
+from tokmill.storage.digests import id_hashes
+from tokmill.storage.tables import load_table
 
 Column = NDArray[Any]
 

@@ -38,7 +38,8 @@ from tokmill.stages.build.runs import (
 )
 from tokmill.stages.build.staged import NEVER
 from tokmill.stages.external.sorting import sort_tables
-from tokmill.storage.tables import id_hashes, load_table
+from tokmill.storage.digests import id_hashes
+from tokmill.storage.tables import load_table
 
 # In memory of all sources together, while their runs are merged.
 _MERGE_ROWS = 1 << 19

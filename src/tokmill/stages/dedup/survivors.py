@@ -50,7 +50,8 @@ from tokmill.stages.external.runs import (
     read_in_order,
     take_numbered,
 )
-from tokmill.storage.tables import open_arrow, table_sha256, write_arrow
+from tokmill.storage.digests import table_sha256
+from tokmill.storage.tables import open_arrow, write_arrow
 
 Numbers = NDArray[np.int64]
 

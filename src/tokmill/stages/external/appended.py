@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from tokmill.artifacts.manifest import FileEntry, file_entry
 from tokmill.artifacts.step import Task
 from tokmill.errors import CorruptFile
+from tokmill.storage.digests import TableDigest
 from tokmill.storage.disk import (
     CommitFile,
     Written,
@@ -27,7 +28,6 @@ from tokmill.storage.disk import (
     open_commit,
     unreadable,
 )
-from tokmill.storage.tables import TableDigest
 
 _GROUP_ROWS = 65536
 

@@ -69,8 +69,9 @@ from tokmill.stages.indexes.files import (
     short_keys,
 )
 from tokmill.stages.tokens.reading import load_labels
+from tokmill.storage.digests import table_sha256
 from tokmill.storage.disk import commit_bytes
-from tokmill.storage.tables import load_rows, open_arrow, table_sha256, write_arrow, write_for_rows
+from tokmill.storage.tables import load_rows, open_arrow, write_arrow, write_for_rows
 
 # Grows when the files of the same index may be others.
 INDEX_VERSION = 1

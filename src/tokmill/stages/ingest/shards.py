@@ -30,8 +30,9 @@ from tokmill.kernels.characters import measure_text
 from tokmill.schema import ledger_table, one_piece, string_column
 from tokmill.sources.reading import Dropped
 from tokmill.stages import clean
+from tokmill.storage.digests import id_hashes, join_sequences, row_sequence
 from tokmill.storage.records import BadRecord
-from tokmill.storage.tables import id_hashes, join_sequences, load_table, row_sequence
+from tokmill.storage.tables import load_table
 
 
 def refused(path: str, record: BadRecord) -> InputError:

@@ -53,7 +53,7 @@ from tokmill.stages.split.keys import (
 )
 from tokmill.stages.split.options import CountsSplit, FormulaSplit, HashSplit, ShuffledSplit
 from tokmill.stages.split.quotas import Clusters, Quota, Singles, allot, count_singles, find_bounds
-from tokmill.storage.tables import id_hashes
+from tokmill.storage.digests import id_hashes
 
 # In order of rows; `text` is half of the exact hash.
 KEYS: Layout = {"key": "<u8", "text": "<u8", "row": "<u4"}

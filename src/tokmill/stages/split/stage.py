@@ -47,7 +47,8 @@ from tokmill.stages.split.selection import (
     select,
 )
 from tokmill.stages.warnings import split_warnings, tell
-from tokmill.storage.tables import id_hashes, load_range
+from tokmill.storage.digests import id_hashes
+from tokmill.storage.tables import load_range
 
 LOG = logging.getLogger("tokmill.stages.split")
 

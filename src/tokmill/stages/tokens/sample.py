@@ -41,7 +41,8 @@ from tokmill.kernels.characters import measure_text
 from tokmill.packing.mixture import Mixture, has_no_weight, natural_mixture
 from tokmill.schema import DEDUP_EDITS, one_piece, string_column
 from tokmill.stages.tokens.reading import load_labels, load_split_texts
-from tokmill.storage.tables import load_table, open_arrow, table_sha256, write_arrow
+from tokmill.storage.digests import table_sha256
+from tokmill.storage.tables import load_table, open_arrow, write_arrow
 from tokmill.tokenizers.fast import starts
 from tokmill.tokenizers.regions import text_parts
 
