@@ -13,7 +13,7 @@ import sentencepiece
 
 import tokmill as mill
 from mill import small_corpus, tokmill, write_problems
-from tokmill.adhoc.tokens import read_listing, run_listing, tokenizer_section
+from tokmill.adhoc.listings import read_listing, run_listing, tokenizer_section
 from tokmill.errors import InputError
 from written import MegatronFile, load_manifest
 

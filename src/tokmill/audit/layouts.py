@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokmill.adhoc.tokens import read_listing, run_listing, tokenizer_section
+from tokmill.adhoc.listings import read_listing, run_listing, tokenizer_section
 from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.progress import Progress
