@@ -257,6 +257,19 @@ def test_what_cannot_be_asked_is_told_and_the_next_request_is_answered(
     assert client.json("documents", limit=1)["total"] > 0
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("charss:1..", "did you mean chars?"),
+        ("zzz:1..", "columns are doc_id, source,"),
+        ("chars", "write column:value or column:low..high"),
+    ],
+)
+def test_who_names_no_column_is_told_which_there_are(client: Client, asked: str, told: str) -> None:
+    answer = client.get("documents", [("f", asked)])
+    assert answer.json["error"]["next"].startswith(told)
+
+
 def test_a_value_with_sql_in_it_is_a_value(client: Client) -> None:
     for value in ("kept' OR '1'='1", "'); DROP TABLE documents; --", "kept%00", "kept%2Cdropped"):
         assert client.json("documents", f=f"verdict:{value}")["total"] == 0

@@ -29,7 +29,11 @@ VERBS = {
 @click.command("explore", epilog="Example: tokmill explore demo/out --recipe demo/recipe.yaml")
 @click.argument("directory", metavar="DIRECTORY|URL")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, help="To listen on. [default: one that is free]"
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    show_default="one that is free",
+    help="To listen on.",
 )
 @click.option(
     "--host",

@@ -11,6 +11,7 @@ Values are bound, never written into the statement, and a name of a column is on
 
 from __future__ import annotations
 
+import difflib
 import math
 import threading
 import time
@@ -65,13 +66,18 @@ def _refused(what: str, next: str = "see the list of columns") -> InputError:
     return InputError(what, where="filter", next=next)
 
 
+def _other_column(asked: str, columns: Columns) -> str:
+    name, colon, _ = asked.partition(":")
+    near = difflib.get_close_matches(name, columns.known, n=1) if colon else []
+    named = f"did you mean {near[0]}?" if near else f"columns are {', '.join(columns.known)}"
+    return f"{named if colon else ''}; write column:value or column:low..high".removeprefix("; ")
+
+
 def parse_filter(text: str, columns: Columns) -> Condition:
     is_not, rest = text.startswith("!"), text.removeprefix("!")
     names = [name for name in columns.known if rest.startswith(f"{name}:")]
     if not names:
-        raise _refused(
-            f"{text[:80]} is no filter of a column of this run", "write column:value or column:low..high"
-        )
+        raise _refused(f"{text[:80]} is no filter of a column of this run", _other_column(rest, columns))
     name = max(names, key=len)  # a name may have a colon in it
     column, value = columns.column(name), rest[len(name) + 1 :]
     if value == "null":
