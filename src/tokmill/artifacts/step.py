@@ -29,14 +29,7 @@ from typing_extensions import TypeVar
 from tokmill.artifacts.cache import Cached
 from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.hooks import hook_files
-from tokmill.artifacts.manifest import (
-    FORMAT_VERSION,
-    FileEntry,
-    Json,
-    Receipt,
-    config_of,
-    fingerprint_of,
-)
+from tokmill.artifacts.manifest import FORMAT_VERSION, FileEntry, Json, Receipt, config_of, fingerprint_of
 from tokmill.artifacts.plugins import Plugin, show_hooks
 from tokmill.artifacts.stored import Stored
 from tokmill.storage.tables import load_table

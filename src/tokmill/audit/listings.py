@@ -19,10 +19,7 @@ from typing import Any, NamedTuple
 
 from tokmill.adhoc.single_steps import DECISIONS
 from tokmill.adhoc.subset import MANIFEST_NAME, META_NAME
-from tokmill.artifacts.manifest import (
-    FileEntry,
-    fingerprint_of,
-)
+from tokmill.artifacts.manifest import FileEntry, fingerprint_of
 from tokmill.artifacts.snapshot import CORPORA, MANIFESTS, Snapshot, default_root, load_snapshot
 from tokmill.audit.proofs import Problem
 from tokmill.errors import CorruptFile, InputError, TokmillError

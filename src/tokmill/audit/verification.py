@@ -8,10 +8,7 @@ from pathlib import Path
 
 from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.history import HISTORY_FILE
-from tokmill.artifacts.manifest import (
-    Json,
-    fingerprint_of,
-)
+from tokmill.artifacts.manifest import Json, fingerprint_of
 from tokmill.audit.listings import Listing
 from tokmill.audit.proofs import Problem
 

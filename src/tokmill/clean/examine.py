@@ -36,11 +36,7 @@ from tokmill.clean.language import (
     look_for_english,
 )
 from tokmill.clean.license_policy import KEEP, QUARANTINE, LicensePolicy, judge_licenses, make_policy
-from tokmill.clean.rules import (
-    EMPTY,
-    WHITESPACE,
-    CompiledFilters,
-)
+from tokmill.clean.rules import EMPTY, WHITESPACE, CompiledFilters
 from tokmill.clean.url_policy import (
     Blocklist,
     Fault,

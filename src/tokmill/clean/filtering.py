@@ -17,14 +17,7 @@ from tokmill.artifacts.plugins import Plugin
 from tokmill.clean.edits import apply_edits
 from tokmill.clean.measures import measure, measure_by
 from tokmill.clean.redaction import redact_texts
-from tokmill.clean.rules import (
-    AFTER,
-    HOOK,
-    CompiledFilters,
-    Judged,
-    edit_and_measure,
-    judge,
-)
+from tokmill.clean.rules import AFTER, HOOK, CompiledFilters, Judged, edit_and_measure, judge
 from tokmill.clean.transforms import transform_texts
 from tokmill.schema import SCORE, string_column
 from tokmill.scores.scoring import HOOK as SCORE_HOOK

@@ -9,14 +9,8 @@ from rich.filesize import decimal
 from rich.markup import escape
 
 import tokmill
-from tokmill.cli.console import (
-    answer,
-    out,
-    verb,
-)
-from tokmill.cli.source_options import (
-    DIRECTORY,
-)
+from tokmill.cli.console import answer, out, verb
+from tokmill.cli.source_options import DIRECTORY
 from tokmill.errors import plural
 
 if TYPE_CHECKING:

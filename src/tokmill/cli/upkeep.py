@@ -10,22 +10,9 @@ from rich.filesize import decimal
 from rich.markup import escape
 
 import tokmill
-from tokmill.cli.console import (
-    answer,
-    err,
-    open_byte_bar,
-    open_progress,
-    out,
-    verb,
-    with_progress,
-)
+from tokmill.cli.console import answer, err, open_byte_bar, open_progress, out, verb, with_progress
 from tokmill.cli.documents import shown
-from tokmill.cli.source_options import (
-    ANY_DIRECTORY,
-    DIRECTORY,
-    FILE,
-    workers_option,
-)
+from tokmill.cli.source_options import ANY_DIRECTORY, DIRECTORY, FILE, workers_option
 from tokmill.errors import plural
 
 if TYPE_CHECKING:

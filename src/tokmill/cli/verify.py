@@ -8,20 +8,8 @@ import click
 from rich.markup import escape
 
 import tokmill
-from tokmill.cli.console import (
-    answer,
-    err,
-    hooks_option,
-    open_byte_bar,
-    out,
-    verb,
-)
-from tokmill.cli.source_options import (
-    DIRECTORY,
-    FILE,
-    root_option,
-    tokenizer_option,
-)
+from tokmill.cli.console import answer, err, hooks_option, open_byte_bar, out, verb
+from tokmill.cli.source_options import DIRECTORY, FILE, root_option, tokenizer_option
 from tokmill.errors import plural
 
 if TYPE_CHECKING:

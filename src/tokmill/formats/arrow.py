@@ -52,13 +52,7 @@ from tokmill.formats.description import (
 from tokmill.formats.ids import Sequences, check_vocabulary, cut_sequences, joined, regroup, sequence_lengths
 from tokmill.formats.parquet import add_content
 from tokmill.formats.stores import Part, PartStore
-from tokmill.storage.disk import (
-    commit_bytes,
-    load_bytes,
-    open_commit,
-    remove_file,
-    unreadable,
-)
+from tokmill.storage.disk import commit_bytes, load_bytes, open_commit, remove_file, unreadable
 
 if TYPE_CHECKING:
     import pyarrow as pa

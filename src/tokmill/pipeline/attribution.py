@@ -6,11 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tokmill.artifacts.directory import Artifact
-from tokmill.artifacts.manifest import (
-    FileEntry,
-    Json,
-    file_entry,
-)
+from tokmill.artifacts.manifest import FileEntry, Json, file_entry
 from tokmill.artifacts.upstream import UNKNOWN
 from tokmill.clean.license_policy import LicenseTotals, attribution
 from tokmill.stages.build.contents import Contents, load_contents

@@ -17,11 +17,7 @@ from typing import Any
 import msgspec
 
 from tokmill.artifacts.directory import Artifact
-from tokmill.artifacts.manifest import (
-    Json,
-    build_manifest,
-    fingerprint_of,
-)
+from tokmill.artifacts.manifest import Json, build_manifest, fingerprint_of
 from tokmill.artifacts.upstream import mixture_of
 
 

@@ -47,10 +47,7 @@ from tokmill.pipeline.documents import (
 from tokmill.pipeline.scores import has_stored_scores
 from tokmill.pipeline.tokens import build_steps, narrow_builds, text_steps, tokenizer_step
 from tokmill.pipeline.training import training_names, training_steps
-from tokmill.recipe import (
-    Dedup,
-    Recipe,
-)
+from tokmill.recipe import Dedup, Recipe
 from tokmill.stages.split.options import SplitOptions
 from tokmill.stages.tokens.encoding import FimOptions
 from tokmill.stages.tokens.stage import TokensExtra, TokensOptions

@@ -16,11 +16,7 @@ from tokmill.artifacts.progress import Silence
 from tokmill.artifacts.step import Step
 from tokmill.engines.local import Resources
 from tokmill.errors import InputError
-from tokmill.pipeline.estimation.miniature import (
-    Miniature,
-    learning_steps,
-    without_score,
-)
+from tokmill.pipeline.estimation.miniature import Miniature, learning_steps, without_score
 from tokmill.pipeline.session import Session
 from tokmill.recipe import Recipe
 

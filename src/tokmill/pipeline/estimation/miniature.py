@@ -25,13 +25,7 @@ from tokmill.recipe import Mixture, Recipe, Split, Stage
 from tokmill.recipe.curriculum import MOST_PASSES
 from tokmill.schema import PERCENTILE, SCORE
 from tokmill.sources.hub import resolve_revision
-from tokmill.sources.readers import (
-    Chunks,
-    list_hub_of_language,
-    list_source,
-    resolve_reader,
-    resolve_reading,
-)
+from tokmill.sources.readers import Chunks, list_hub_of_language, list_source, resolve_reader, resolve_reading
 from tokmill.stages.ingest.options import Part
 from tokmill.storage.location import InputFile
 

@@ -8,12 +8,7 @@ from typing import Any
 from tokmill.clean.license_policy import make_policy
 from tokmill.clean.rules import compile_filters
 from tokmill.clean.url_policy import check_domain
-from tokmill.pipeline.documents import (
-    find_transform,
-    language_plan,
-    refuse_idle_packs,
-    url_lists,
-)
+from tokmill.pipeline.documents import find_transform, language_plan, refuse_idle_packs, url_lists
 from tokmill.pipeline.examination.mistakes import Found
 from tokmill.pipeline.scores import check_score
 from tokmill.pipeline.training import check_score_training

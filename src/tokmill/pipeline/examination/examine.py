@@ -9,13 +9,8 @@ from tokmill.engines.forking import Answer
 from tokmill.engines.local import Resources
 from tokmill.engines.slurm_jobs import require_slurm
 from tokmill.engines.slurm_options import Pools, parse_slurm
-from tokmill.errors import (
-    MissingExtra,
-    RecipeError,
-)
-from tokmill.pipeline.documents import (
-    is_left_out,
-)
+from tokmill.errors import MissingExtra, RecipeError
+from tokmill.pipeline.documents import is_left_out
 from tokmill.pipeline.examination.cleaning import look_at_cleaning
 from tokmill.pipeline.examination.mistakes import NONE, Found, patterns_at
 from tokmill.pipeline.examination.mixture import look_at_mixture

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tokmill.errors import (
-    TokmillError,
-)
+from tokmill.errors import TokmillError
 from tokmill.recipe.file import Mistake, Written
 from tokmill.recipe.section import Path_
 from tokmill.storage.disk import system_error

@@ -9,20 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.artifacts.history import load_continues
-from tokmill.errors import (
-    InputError,
-    TokmillError,
-)
+from tokmill.errors import InputError, TokmillError
 from tokmill.packing.mixture import refuse_unknown
-from tokmill.pipeline.documents import (
-    is_left_out,
-    refuse_unread_fallback,
-)
+from tokmill.pipeline.documents import is_left_out, refuse_unread_fallback
 from tokmill.pipeline.examination.mistakes import Files, Found, Sizes
-from tokmill.pipeline.tokens import (
-    are_rows_documents,
-    resolved_weights,
-)
+from tokmill.pipeline.tokens import are_rows_documents, resolved_weights
 from tokmill.recipe import Mixture, Recipe, Source, Stage
 from tokmill.recipe.file import Written
 from tokmill.recipe.section import Path_

@@ -7,11 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
-from tokmill.errors import (
-    DiskFull,
-    InputError,
-    StorageError,
-)
+from tokmill.errors import DiskFull, InputError, StorageError
 from tokmill.pipeline.examination.mistakes import Found, Sizes
 from tokmill.recipe import Recipe
 

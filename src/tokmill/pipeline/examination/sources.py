@@ -7,14 +7,8 @@ from codecs import getincrementaldecoder
 from collections.abc import Sequence
 from pathlib import Path
 
-from tokmill.errors import (
-    InputError,
-    TokmillError,
-)
-from tokmill.pipeline.documents import (
-    fresh_files,
-    input_stats,
-)
+from tokmill.errors import InputError, TokmillError
+from tokmill.pipeline.documents import fresh_files, input_stats
 from tokmill.pipeline.examination.mistakes import Files, Found, patterns_at
 from tokmill.pipeline.hashing import Hashing
 from tokmill.recipe import Source

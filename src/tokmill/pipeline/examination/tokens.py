@@ -9,20 +9,11 @@ import msgspec
 
 from tokmill.artifacts.directory import open_artifact
 from tokmill.engines.forking import Answer
-from tokmill.errors import (
-    ManifestError,
-    StorageError,
-    TokenizerMismatch,
-    TokmillError,
-)
+from tokmill.errors import ManifestError, StorageError, TokenizerMismatch, TokmillError
 from tokmill.formats import resolve_format
 from tokmill.pipeline.examination.mistakes import Found
 from tokmill.pipeline.opened_tokenizer import opened_tokenizer, step_of
-from tokmill.pipeline.tokens import (
-    build_options,
-    narrow_builds,
-    tokenizer_step,
-)
+from tokmill.pipeline.tokens import build_options, narrow_builds, tokenizer_step
 from tokmill.recipe import Recipe, Tokenizer, Training
 from tokmill.recipe.section import Path_
 from tokmill.sources.chat import resolve_chat

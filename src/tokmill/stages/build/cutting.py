@@ -27,25 +27,12 @@ from tokmill.artifacts.manifest import FileEntry, Json, Receipt
 from tokmill.artifacts.step import Made, Step, Task, Unawaited, tables_of
 from tokmill.formats import index as row_index
 from tokmill.formats.description import FilePart
-from tokmill.stages.build.beside import (
-    INDEX_PART,
-    join_index,
-    write_index,
-    write_index_part,
-    write_places_of,
-)
+from tokmill.stages.build.beside import INDEX_PART, join_index, write_index, write_index_part, write_places_of
 from tokmill.stages.build.blocks import Blocks
 from tokmill.stages.build.counts import Counting
 from tokmill.stages.build.documents import open_chunks
 from tokmill.stages.build.options import BuildOptions, SplitBuildOptions
-from tokmill.stages.build.planned import (
-    PLAN,
-    BlockFacts,
-    PlannedBlocks,
-    PlannedOptions,
-    facts_of,
-    write_plan,
-)
+from tokmill.stages.build.planned import PLAN, BlockFacts, PlannedBlocks, PlannedOptions, facts_of, write_plan
 from tokmill.stages.build.tokens import SplitTokens
 from tokmill.stages.build.writing import cut_format, describe_parts, write_format, write_parts
 

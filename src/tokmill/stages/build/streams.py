@@ -27,15 +27,7 @@ from numpy.typing import NDArray
 from tokmill.packing.quotas import Holding, Unit
 from tokmill.packing.schedule import Offered, refuse_long_documents
 from tokmill.schema import ORDER, one_piece
-from tokmill.stages.build.runs import (
-    MARK,
-    Runs,
-    Taken,
-    is_place,
-    joined,
-    load_documents,
-    mark_documents,
-)
+from tokmill.stages.build.runs import MARK, Runs, Taken, is_place, joined, load_documents, mark_documents
 from tokmill.stages.build.staged import NEVER
 from tokmill.stages.external.sorting import sort_tables
 from tokmill.storage.digests import id_hashes

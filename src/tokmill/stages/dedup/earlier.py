@@ -33,13 +33,7 @@ from tokmill.artifacts.step import Input, Made, Task, TaskFunction, TaskOptions,
 from tokmill.artifacts.upstream import Shard, write_shard_table, write_sorted_shard_table
 from tokmill.duplicates.near import SHINGLE_NORMALIZATION, NearOptions, compare_pairs
 from tokmill.duplicates.shingling import Shingle
-from tokmill.duplicates.sketches import (
-    SIGMAS,
-    SKETCH_NORMALIZATION,
-    SketchOptions,
-    sketch,
-    standard_error,
-)
+from tokmill.duplicates.sketches import SIGMAS, SKETCH_NORMALIZATION, SketchOptions, sketch, standard_error
 from tokmill.schema import DROPS
 from tokmill.stages.dedup.method import (
     Considered,

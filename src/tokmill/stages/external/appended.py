@@ -21,13 +21,7 @@ from tokmill.artifacts.manifest import FileEntry, file_entry
 from tokmill.artifacts.step import Task
 from tokmill.errors import CorruptFile
 from tokmill.storage.digests import TableDigest
-from tokmill.storage.disk import (
-    CommitFile,
-    Written,
-    is_fault_of_reading,
-    open_commit,
-    unreadable,
-)
+from tokmill.storage.disk import CommitFile, Written, is_fault_of_reading, open_commit, unreadable
 
 _GROUP_ROWS = 65536
 

@@ -18,12 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.artifacts.step import Task
-from tokmill.storage.disk import (
-    TEMP_PREFIX,
-    load_array,
-    read_arrays,
-    told_as_unwritable,
-)
+from tokmill.storage.disk import TEMP_PREFIX, load_array, read_arrays, told_as_unwritable
 
 _READ_ROWS = 1 << 19
 

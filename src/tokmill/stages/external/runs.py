@@ -28,11 +28,7 @@ from numpy.typing import NDArray
 from tokmill.artifacts.manifest import FileEntry, file_entry
 from tokmill.artifacts.step import Input, Task
 from tokmill.errors import CorruptFile
-from tokmill.storage.disk import (
-    open_commit,
-    read_array_at,
-    told_as_unreadable,
-)
+from tokmill.storage.disk import open_commit, read_array_at, told_as_unreadable
 
 Column = NDArray[Any]
 

@@ -22,10 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tokmill.schema import one_piece
-from tokmill.storage.disk import (
-    read_at,
-    told_as_unwritable,
-)
+from tokmill.storage.disk import read_at, told_as_unwritable
 
 # Rows, and bytes, that are sorted in memory at once: with what sorting takes on the way, 150 MB.
 _RUN_ROWS = 1 << 19

@@ -28,13 +28,7 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import file_entry
 from tokmill.artifacts.progress import tell_count
-from tokmill.artifacts.step import (
-    Input,
-    Made,
-    Task,
-    TaskFunction,
-    TaskOptions,
-)
+from tokmill.artifacts.step import Input, Made, Task, TaskFunction, TaskOptions
 from tokmill.artifacts.upstream import write_shard_table
 from tokmill.kernels import hashing
 from tokmill.kernels.characters import measure_text
