@@ -106,7 +106,7 @@ def in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
         ("dedup.near.PAIRS_AT_ONCE", 15),
         ("dedup.survivors.AT_ONCE", 7),
         ("dedup.survivors._MAPPED_BYTES", 10_000),
-        ("external._GROUP_ROWS", 16),
+        ("external.appended._GROUP_ROWS", 16),
     ):
         monkeypatch.setattr(f"tokmill.stages.{name}", rows)
 

@@ -147,7 +147,7 @@ def test_pieces_of_any_size_give_the_same_tables(
     for name, rows in (
         ("dedup.window.MARKS_AT_ONCE", 30),
         ("dedup.window.AT_ONCE", 4),
-        ("external._GROUP_ROWS", 3),
+        ("external.appended._GROUP_ROWS", 3),
     ):
         monkeypatch.setattr(f"tokmill.stages.{name}", rows)
     pieces = run_window(tmp_path / "pieces", window, parts=4)
