@@ -21,10 +21,11 @@ TESTING := $(VENV)/.installed-testing
 demo: $(RUNTIME)
 	$(VENV)/bin/tokmill demo --out demo
 
-# kernels first: two tests that find none compile them twice, at the same time
+# kernels first: two tests that find none compile them twice, at the same time. Three processes, on two cores: a
+# fifth of the time tests wait for what they have started
 test: $(TESTING)
 	$(VENV)/bin/tokmill doctor --warm
-	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(VENV)/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # every kill, fault and flip, and what is largest: more than an hour
 faults: $(TESTING)
