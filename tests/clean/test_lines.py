@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clean.slow_measures import TEXTS, ascii_lower, slow_measures
+from clean.measured_texts import TEXTS
 from cleaned import clean
+from plain.measures import ascii_lower
+from plain.measures import measure as slow_measures
 from tokmill.clean import measures as measures_module
 from tokmill.clean.measures import MEASURES, measure
 from tokmill.clean.rules import REASONS, LineOptions, edit_and_measure, edit_lines

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clean.slow_measures import TEXTS, dup_gram_chars, slow_measures, split_words, top_gram_chars
+from clean.measured_texts import TEXTS
+from plain.measures import dup_gram_chars, split_words, top_gram_chars
+from plain.measures import measure as slow_measures
 from tokmill import measure
 from tokmill.clean import measures as measures_module
 from tokmill.clean.measures import MEASURES

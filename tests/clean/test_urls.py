@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tokmill
-from clean import slow_urls
+from plain import urls as plain_urls
 from tokmill.clean.url_policy import check_domain
 from tokmill.clean.urls import meta_strings, normalize_urls
 from tokmill.errors import RecipeError
@@ -131,7 +131,7 @@ _URLS = st.builds(
 @example(["http://a.b/%2", "http://a.b/%", "?", "[::1]/x"])
 def test_the_kernel_does_what_urllib_and_the_rfc_do(urls: list[str]) -> None:
     found = normalize_urls(pa.array(urls, pa.large_string())).to_pylist()
-    assert found == [slow_urls.normalize(url) for url in urls]
+    assert found == [plain_urls.normalize_url(url) for url in urls]
 
 
 @given(st.lists(_URLS, max_size=8))
@@ -192,7 +192,7 @@ def test_entries_are_found_as_in_sets(
     found = find_entries(*string_column(pa.array(column, pa.large_string()))[:2], table)
     told = [[entries[number] if number >= 0 else None for number in part.tolist()] for part in found]
     assert list(zip(*told, strict=True)) == [
-        slow_urls.is_blocked(url, set(domains), set(urls)) for url in column
+        plain_urls.is_blocked(url, set(domains), set(urls)) for url in column
     ]
 
 

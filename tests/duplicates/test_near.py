@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duplicates import slow_near as slow
 from duplicates.deduped import dedup
 from duplicates.pairs_in_memory import all_pairs
 from mill import SHARED
+from plain import near as slow
 from tokmill import near_duplicates
 from tokmill.duplicates import near, shingling
 from tokmill.duplicates.near import (

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duplicates import slow_near as slow
 from duplicates.pairs_in_memory import all_pairs
+from plain import near as slow
 from tokmill.duplicates.near import LEADERS, NEIGHBOURS, Pairs, read_pairs, unique_pairs
 from tokmill.duplicates.shingling import partition_of
 from tokmill.kernels.minhash import repeated

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duplicates import slow_near as slow
+from plain import near as slow
 from tokmill.duplicates.near import Resolved, resolve
 
 QUICK = settings(deadline=None, max_examples=300)

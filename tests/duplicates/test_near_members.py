@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duplicates import slow_near as slow
+from plain import near as slow
 from tokmill.duplicates import near as members_module
 from tokmill.duplicates.near import Components, Members
 from tokmill.errors import DedupLimit

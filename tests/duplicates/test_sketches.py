@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duplicates.slow_near import jaccard
+from plain.near import jaccard
 from tokmill.duplicates.sketches import (
     MIN_FOUND,
     POSITIONS,

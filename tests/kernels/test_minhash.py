@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duplicates import slow_near as slow
+from plain import near as slow
 from tokmill.kernels.minhash import EMPTY, band_keys, probe_tables, sketch
 
 QUICK = settings(deadline=None, max_examples=100)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clean.slow_measures import ascii_lower
 from kernels.arrow_buffers import QUICK, buffers
+from plain.measures import ascii_lower
 from tokmill.kernels.patterns import (
     BOILERPLATE,
     JAVASCRIPT,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duplicates import slow_near as slow
 from kernels.arrow_buffers import QUICK, buffers, column, columns
+from plain import near as slow
 from tokmill.duplicates.shingling import unit_kinds
 from tokmill.kernels.shingles import char_units, word_units
 from tokmill.kernels.wordclasses import fold

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 from mill import SHARED
-from packing.slow_packing import documents_and_row_length
+from packing.drawn_lengths import documents_and_row_length
 from tokmill.packing.costs import compare_strategies, cost_of
 from tokmill.packing.plan import plan_layout
 from tokmill.tokenizers.load import load_tokenizer

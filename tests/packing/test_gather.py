@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packing.slow_packing import documents_and_row_length
+from packing.drawn_lengths import documents_and_row_length
 from tokmill.errors import VocabTooLarge
 from tokmill.packing.plan import (
     LAYOUTS,

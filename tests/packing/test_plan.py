@@ -9,15 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packing.slow_packing import (
+from packing.drawn_lengths import documents_and_row_length, grouped_documents
+from plain.packing import (
     PAD,
-    best_fit_slowly,
-    concat_apart_slowly,
-    concat_slowly,
-    document_slowly,
-    documents_and_row_length,
-    grouped_documents,
-    pad_slowly,
+    pack_best_fit,
+    pack_concat,
+    pack_concat_apart,
+    pack_document,
+    pack_pad,
     tokens_of,
 )
 from tokmill import pack
@@ -48,7 +47,7 @@ def rows_through_spans(plan: Any) -> list[list[tuple[int, int]]]:
 @settings(deadline=None)
 def test_concat_rebuilds_the_rows_of_the_slow_twin(case, tail):
     lengths, seq_len = case
-    assert rows_through_spans(pack(lengths, seq_len, tail=tail)) == concat_slowly(lengths, seq_len, tail)
+    assert rows_through_spans(pack(lengths, seq_len, tail=tail)) == pack_concat(lengths, seq_len, tail)
 
 
 @given(case=grouped_documents(), tail=st.sampled_from(["drop", "pad"]))
@@ -56,7 +55,7 @@ def test_concat_rebuilds_the_rows_of_the_slow_twin(case, tail):
 def test_concat_of_groups_keeps_each_stream_by_itself(case, tail):
     lengths, seq_len, groups = case
     plan = pack(lengths, seq_len, tail=tail, groups=groups)
-    assert rows_through_spans(plan) == concat_apart_slowly(lengths, seq_len, tail, groups)
+    assert rows_through_spans(plan) == pack_concat_apart(lengths, seq_len, tail, groups)
 
 
 @given(case=grouped_documents(), apart=st.booleans())
@@ -64,7 +63,7 @@ def test_concat_of_groups_keeps_each_stream_by_itself(case, tail):
 def test_best_fit_rebuilds_the_rows_of_the_slow_twin(case, apart):
     lengths, seq_len, groups = case
     plan = pack(lengths, seq_len, layout="best_fit", groups=groups if apart else None)
-    assert rows_through_spans(plan) == best_fit_slowly(lengths, seq_len, groups if apart else None)
+    assert rows_through_spans(plan) == pack_best_fit(lengths, seq_len, groups if apart else None)
 
 
 @given(case=grouped_documents(), apart=st.booleans(), open_rows=st.integers(1, 4))
@@ -74,14 +73,14 @@ def test_document_rebuilds_the_rows_of_the_slow_twin(case, apart, open_rows):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitting, "_OPEN_ROWS", open_rows)
         plan = plan_layout("document", array(lengths), seq_len, np.array(groups, np.int64) if apart else None)
-    assert rows_through_spans(plan) == document_slowly(lengths, seq_len, open_rows, groups if apart else None)
+    assert rows_through_spans(plan) == pack_document(lengths, seq_len, open_rows, groups if apart else None)
 
 
 @given(case=documents_and_row_length())
 @settings(deadline=None)
 def test_pad_gives_each_example_a_row_and_truncates_once(case):
     lengths, seq_len = case
-    assert rows_through_spans(pack(lengths, seq_len, layout="pad")) == pad_slowly(lengths, seq_len)
+    assert rows_through_spans(pack(lengths, seq_len, layout="pad")) == pack_pad(lengths, seq_len)
 
 
 @given(case=documents_and_row_length())

@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 
 from packing.in_memory import Corpus, Schedule, in_order, schedule
 from packing.mixed import mix
-from packing.slow_schedule import mixed_slowly, schedule_slowly, turns_slowly
+from packing.slow_schedule import schedule_slowly
 from packing.test_compare import RANKS, real_lengths
+from plain.hashing import splitmix as mixed_slowly
+from plain.mixing import take_turns as turns_slowly
 from tokmill.errors import InputError, RecipeError
 from tokmill.kernels.mixing import DRY, Windows, go_on, open_account
 from tokmill.packing import balance

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 
 import tokmill as mill
-from duplicates.slow_near import folded, shingle_set
 from mill import SHARED, tokmill
+from plain.near import folded, shingle_set
 from tokmill.errors import InputError, TokmillError
 from written import Json, load_manifest, load_tables
 

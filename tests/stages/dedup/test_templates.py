@@ -13,9 +13,9 @@ import pytest
 from tokenizers import Tokenizer
 
 import tokmill as mill
-from clean import slow_urls
 from duplicates import slow_templates
 from mill import tokmill, write_recipe
+from plain import urls as plain_urls
 from written import Json, load_manifest, load_table, load_tables
 
 WORDS = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "lmnrst"]
@@ -84,7 +84,7 @@ def run_templates(
 
 
 def host_of(url: Any) -> str | None:
-    normal = slow_urls.normalize(url) if isinstance(url, str) else None
+    normal = plain_urls.normalize_url(url) if isinstance(url, str) else None
     return normal.split("/")[2] if normal else None
 
 

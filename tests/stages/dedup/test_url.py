@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import tokmill as mill
-from clean import slow_urls
 from mill import tokmill, write_recipe
+from plain import urls as plain_urls
 from written import Json, load_manifest, load_table, load_tables
 
 SPELLINGS = [
@@ -51,7 +51,7 @@ RECORDS = corpus()
 
 
 def page_of(record: Json) -> str | None:
-    return slow_urls.normalize(record["url"]) if isinstance(record["url"], str) else None
+    return plain_urls.normalize_url(record["url"]) if isinstance(record["url"], str) else None
 
 
 def expected_drops(records: list[Json], best: Any = None) -> dict[str, str]:

@@ -1,22 +1,45 @@
-"""Every strategy as an obvious loop that really moves tokens: a token is (document, position)."""
+"""Every layout as an obvious loop that really moves tokens: a token is (document, position).
+
+A document longer than a row fills whole rows, and what remains of it is packed like a short one. Rows stand
+in the order of their first token (docs/packing.md).
+"""
 
 from __future__ import annotations
 
 from typing import Any
-
-from hypothesis import strategies as st
 
 Token = tuple[int, int]
 Row = list[Token]
 
 PAD: Token = (-1, -1)
 
+OPEN_ROWS = 128  # of layout `document`
+
+
+def pack(
+    layout: str, lengths: list[int], seq_len: int, tail: str = "drop", groups: list[int] | None = None
+) -> list[Row]:
+    """The rows of a layout; documents of two groups never share one."""
+    match layout:
+        case "concat" if groups is None:
+            return pack_concat(lengths, seq_len, tail)
+        case "concat":
+            return pack_concat_apart(lengths, seq_len, tail, groups)
+        case "best_fit":
+            return pack_best_fit(lengths, seq_len, groups)
+        case "document":
+            return pack_document(lengths, seq_len, OPEN_ROWS, groups)
+        case "pad":
+            return pack_pad(lengths, seq_len)
+        case _:
+            return [tokens_of(lengths, document) for document in range(len(lengths))]
+
 
 def tokens_of(lengths: list[int], document: int) -> Row:
     return [(document, position) for position in range(lengths[document])]
 
 
-def concat_slowly(lengths: list[int], seq_len: int, tail: str) -> list[Row]:
+def pack_concat(lengths: list[int], seq_len: int, tail: str) -> list[Row]:
     rows: list[Row] = []
     row: Row = []
     for document, length in enumerate(lengths):
@@ -30,16 +53,16 @@ def concat_slowly(lengths: list[int], seq_len: int, tail: str) -> list[Row]:
     return rows
 
 
-def concat_apart_slowly(lengths: list[int], seq_len: int, tail: str, groups: list[int]) -> list[Row]:
+def pack_concat_apart(lengths: list[int], seq_len: int, tail: str, groups: list[int]) -> list[Row]:
     rows = []
     for group in set(groups):
         mine = [document for document in range(len(lengths)) if groups[document] == group]
-        found = concat_slowly([lengths[document] for document in mine], seq_len, tail)
+        found = pack_concat([lengths[document] for document in mine], seq_len, tail)
         rows += [[PAD if token == PAD else (mine[token[0]], token[1]) for token in row] for row in found]
     return sorted(rows)
 
 
-def best_fit_slowly(lengths: list[int], seq_len: int, groups: list[int] | None = None) -> list[Row]:
+def pack_best_fit(lengths: list[int], seq_len: int, groups: list[int] | None = None) -> list[Row]:
     """Rests from the largest to the smallest, each into the row with the least room that is enough."""
     groups = groups or [0] * len(lengths)
     rests = [(lengths[d] % seq_len, d) for d in range(len(lengths)) if lengths[d] % seq_len]
@@ -59,7 +82,7 @@ def best_fit_slowly(lengths: list[int], seq_len: int, groups: list[int] | None =
     return rows_of_bins(lengths, seq_len, [b["documents"] for b in bins])
 
 
-def document_slowly(
+def pack_document(
     lengths: list[int], seq_len: int, open_rows: int, groups: list[int] | None = None
 ) -> list[Row]:
     """Rests in order, each into one of the open rows of its group."""
@@ -98,7 +121,7 @@ def rows_of_bins(lengths: list[int], seq_len: int, bins: list[list[int]]) -> lis
     return [row + [PAD] * (seq_len - len(row)) for row in sorted(rows)]
 
 
-def pad_slowly(lengths: list[int], seq_len: int) -> list[Row]:
+def pack_pad(lengths: list[int], seq_len: int) -> list[Row]:
     rows = []
     for document in range(len(lengths)):
         row = tokens_of(lengths, document)
@@ -107,18 +130,3 @@ def pad_slowly(lengths: list[int], seq_len: int) -> list[Row]:
         if row:
             rows.append(row)
     return [row + [PAD] * (seq_len - len(row)) for row in rows]
-
-
-@st.composite
-def documents_and_row_length(draw: st.DrawFn) -> tuple[list[int], int]:
-    seq_len = draw(st.integers(2, 12))
-    interesting = [0, 1, seq_len - 1, seq_len, seq_len + 1, 2 * seq_len, 7 * seq_len + 3]
-    lengths = draw(st.lists(st.sampled_from(interesting) | st.integers(0, 40), max_size=25))
-    return lengths, seq_len
-
-
-@st.composite
-def grouped_documents(draw: st.DrawFn) -> tuple[list[int], int, list[int]]:
-    lengths, seq_len = draw(documents_and_row_length())
-    groups = draw(st.lists(st.integers(0, 3), min_size=len(lengths), max_size=len(lengths)))
-    return lengths, seq_len, groups

@@ -1,4 +1,4 @@
-"""URLs in one form, the slow and obvious way: urllib, RFC 3986 step by step, one URL at a time."""
+"""URLs in one form (docs/urls.md): urllib and RFC 3986 step by step, one URL at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SUB_DELIMS = "!$&'()*+,;="
 BLANK = "".join(map(chr, range(0x21)))
 
 
-def normalize(url: str) -> str | None:
+def normalize_url(url: str) -> str | None:
     url = url.strip(BLANK)
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", url)
     has_scheme, is_relative = scheme is not None, url.startswith("//")
