@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from plain.cleaning import Verdict
+from plain.duplicates import Copy
 from plain.mill import Milled, Row
-from plain.reading import Json
+from plain.reading import Document, Ingested, Json
 
 
 class Run:
@@ -40,10 +42,60 @@ def differences(milled: Milled, out: Path) -> list[str]:
     run = Run(out)
     found = [*_ingested(milled, run), *_cleaned(milled, run)]
     if not found and run.has("split"):
-        found = [*_copies(milled, run), *_splits(milled, run)]
+        found = [*(() if "dedup" in milled.unknown else _copies(milled, run)), *_splits(milled, run)]
     if not found and run.has("tokens"):
-        found = [*_tokens(milled, run), *_turns(milled, run), *_builds(milled, run)]
+        found = list(_tokens(milled, run))
+    if not found and "mixture" not in milled.unknown:
+        found = [*_turns(milled, run), *_builds(milled, run)]
     return found
+
+
+class Outcomes:
+    """What the plain mill does not know, from the files of a run."""
+
+    def __init__(self, out: Path) -> None:
+        self._run = Run(out)
+
+    def ingested(self, source: str) -> Ingested:
+        documents = self._run.rows(f"ingest/{source}", "documents")
+        return Ingested([Document(**{**one, "meta": json.loads(one["meta"] or "null")}) for one in documents])
+
+    def cleaned(self, source: str) -> list[Verdict]:
+        step, shards = f"clean/{source}", _shards(self._run)
+        texts = _cleaned_texts(self._run, source, shards)
+        told = {
+            _place(row, shards)[1]: (row["reason"], row["value"], row["threshold"], row["verdict"])
+            for row in self._run.rows(step, "ledger")
+            if row["verdict"] != "edit"
+        }
+        marks = self._run.rows(step, "marks")
+        return [
+            Verdict(text, *told.get(at, (None, None, None, "drop")), mark["license"])
+            for at, (text, mark) in enumerate(zip(texts, marks, strict=True))
+        ]
+
+    def copies(self) -> dict[tuple[str, int], tuple[Copy | None, str]]:
+        """Documents that go, and texts that were changed."""
+        shards, found = _shards(self._run), dict[tuple[str, int], tuple[Copy | None, str]]()
+        names = self._run.manifest("dedup")["facts"]["shards"] if self._run.has("dedup") else []
+        for table in ("stripped", "trims"):
+            for path in self._run.paths("dedup", table) if names else ():
+                source, before = shards[names[int(path.stem.rpartition("-")[2])]]
+                for row in pq.read_table(path).to_pylist():
+                    found[source, before + row["row"]] = (None, row["text"])
+        for row in self._run.rows("dedup", "ledger") if names else ():
+            if row["verdict"] == "drop":
+                found[_place(row, shards)] = (Copy(row["reason"], -1, row["similarity"]), "")
+        return found
+
+    def clusters(self) -> dict[tuple[str, int], int]:
+        shards = _shards(self._run)
+        rows = self._run.rows("dedup", "clusters") if self._run.has("dedup") else []
+        return {_place(row, shards): row["cluster"] for row in rows}
+
+    def ids(self) -> dict[str, list[list[int]]]:
+        names = self._run.manifest("tokens")["facts"]["splits"]
+        return {name: _ids_of_split(self._run, name) for name in names}
 
 
 def _ingested(milled: Milled, run: Run) -> Iterator[str]:
@@ -51,6 +103,7 @@ def _ingested(milled: Milled, run: Run) -> Iterator[str]:
         step = f"ingest/{source}"
         if not run.has(step):
             yield f"{step}: not there"
+        if step in milled.unknown or not run.has(step):
             continue
         documents = run.rows(step, "documents")
         wanted = [vars(document) for document in plain.documents]
@@ -93,13 +146,10 @@ def _cleaned(milled: Milled, run: Run) -> Iterator[str]:
     shards = _shards(run)
     for source in milled.ingested:
         step = f"clean/{source}"
-        if not run.has(step):
+        if not run.has(step) or step in milled.unknown:
             continue
         mine = [row for row in milled.rows if row.document.source == source]
-        texts = {at: row["text"] for at, row in enumerate(run.rows(f"ingest/{source}", "documents"))}
-        for path in run.paths(step, "edits"):
-            before = shards[f"{source}/{path.stem.removeprefix('edits-')}"][1]
-            texts |= {before + row["row"]: row["text"] for row in pq.read_table(path).to_pylist()}
+        texts = _cleaned_texts(run, source, shards)
         told: dict[int, Any] = {}
         for row in run.rows(step, "ledger"):
             if row["verdict"] != "edit":
@@ -119,6 +169,16 @@ def _cleaned(milled: Milled, run: Run) -> Iterator[str]:
         kept = [mark["license"] for mark in marks if mark["kept"]]
         if len(marks) != len(mine) or kept != licenses:
             yield f"{step}: licences {licenses} in the plain mill, {kept} in the marks"
+
+
+def _cleaned_texts(run: Run, source: str, shards: dict[str, tuple[str, int]]) -> list[str]:
+    """Texts as received, with the edits of cleaning laid over them."""
+    texts = [row["text"] for row in run.rows(f"ingest/{source}", "documents")]
+    for path in run.paths(f"clean/{source}", "edits"):
+        before = shards[f"{source}/{path.stem.removeprefix('edits-')}"][1]
+        for row in pq.read_table(path).to_pylist():
+            texts[before + row["row"]] = row["text"]
+    return texts
 
 
 def _copies(milled: Milled, run: Run) -> Iterator[str]:
@@ -158,20 +218,24 @@ def _splits(milled: Milled, run: Run) -> Iterator[str]:
 
 
 def _tokens(milled: Milled, run: Run) -> Iterator[str]:
+    for name in run.manifest("tokens")["facts"]["splits"]:
+        wanted = [row.ids for row in milled.rows if row.split == name]
+        yield from _unequal(f"tokens/{name}", wanted, _ids_of_split(run, name))
+
+
+def _ids_of_split(run: Run, name: str) -> list[list[int]]:
     """Sequences of a split, shard by shard in the order of the corpus."""
-    manifest = run.manifest("tokens")
-    for name in manifest["facts"]["splits"]:
-        ids: list[list[int]] = []
-        paths = [path for path in run.paths("tokens", "lengths") if f"/{name}/" in path.as_posix()]
-        for path in sorted(paths, key=lambda path: path.name):
-            lengths = pq.read_table(path)["tokens"].to_pylist()
-            data = path.with_name(path.name.replace("lengths-", "tokens-")).with_suffix(".bin").read_bytes()
-            width = len(data) // max(sum(lengths), 1) or 4
-            flat = np.frombuffer(data, f"<u{width}").tolist()
-            for length in lengths:
-                ids.append(flat[:length])
-                flat = flat[length:]
-        yield from _unequal(f"tokens/{name}", [row.ids for row in milled.rows if row.split == name], ids)
+    ids: list[list[int]] = []
+    paths = [path for path in run.paths("tokens", "lengths") if f"/{name}/" in path.as_posix()]
+    for path in sorted(paths, key=lambda path: path.name):
+        lengths = pq.read_table(path)["tokens"].to_pylist()
+        data = path.with_name(path.name.replace("lengths-", "tokens-")).with_suffix(".bin").read_bytes()
+        width = len(data) // max(sum(lengths), 1) or 4
+        flat = np.frombuffer(data, f"<u{width}").tolist()
+        for length in lengths:
+            ids.append(flat[:length])
+            flat = flat[length:]
+    return ids
 
 
 def _turns(milled: Milled, run: Run) -> Iterator[str]:
