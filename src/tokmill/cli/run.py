@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.filesize import decimal
 from rich.markup import escape
 
 import tokmill
@@ -84,7 +85,11 @@ _until = click.option(
     help="Where a run that is published to a URL works; on a cluster, where its driver keeps manifests "
     "[default: a directory of the user's cache].",
 )
-@click.option("--replace", is_flag=True, help="Replace another run that is published there.")
+@click.option(
+    "--replace",
+    is_flag=True,
+    help="Replace the run of another recipe that is there, in the directory or published.",
+)
 @click.option(
     "--verify",
     is_flag=True,
@@ -93,7 +98,8 @@ _until = click.option(
 @click.option(
     "--keep-previous",
     is_flag=True,
-    help="Keep steps that this run replaces beside it: going back to the recipe that made them is free.",
+    help="Keep steps that this run replaces beside it: going back to the recipe that made them is free. "
+    "Steps that the recipe no longer names are always kept, until `gc`.",
 )
 @click.option(
     "--lean",
@@ -147,7 +153,17 @@ def _render_plan(plan: Plan) -> None:
     for name, reasons in plan.steps.items():
         mark = "[yellow]run[/]" if reasons else "[green]  ✓[/]"
         told = ["back as it was before"] if name in plan.restored else reasons
-        out.print(f"{mark} {escape(name):<26} {escape(few_reasons(told)) or 'up to date'}")
+        replaced = f" · replaces {decimal(plan.replaced[name])}" if name in plan.replaced else ""
+        out.print(f"{mark} {escape(name):<26} {escape(few_reasons(told)) or 'up to date'}{replaced}")
+    for name, size in plan.removed.items():
+        out.print(
+            f"[yellow]out[/] {escape(name):<26} not in the recipe any more · {decimal(size)} kept until `gc`"
+        )
+    if plan.belongs_to is not None:
+        err.print(
+            f"[yellow]{MARK}the directory holds the run of another recipe, {escape(plan.belongs_to)}: `run` "
+            "needs `--replace` or `--keep-previous`, or another `--out`[/]"
+        )
     if plan.estimate is not None:
         render_estimate(plan.estimate, plan.free_bytes)
 

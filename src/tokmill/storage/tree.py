@@ -25,6 +25,7 @@ from tokmill.errors import EmptyGlob, InputChanged, InputError
 from tokmill.storage.disk import ChunkStream, told_as_unreadable, unreadable
 from tokmill.storage.gitignore import Rules, parse_rules
 from tokmill.storage.location import InputFile, Stat
+from tokmill.storage.patterns import is_left_out
 
 _PART_FILES, _PART_BYTES = 4096, 16 << 20
 _MAX_RULES_BYTES = 1 << 20
@@ -174,9 +175,11 @@ def _walk(root: bytes, ends: tuple[bytes, ...], uses_gitignore: bool) -> Iterato
             for entry in entries:
                 is_directory = entry.is_dir(follow_symlinks=False)
                 if is_directory:
-                    if entry.name == b".git":
+                    if entry.name == b".git" or is_left_out(Path(os.fsdecode(entry.path))):
                         continue
-                elif not entry.name.endswith(ends) and not _leads_to_directory(entry):
+                elif (not entry.name.endswith(ends) and not _leads_to_directory(entry)) or is_left_out(
+                    Path(os.fsdecode(entry.path))
+                ):
                     continue
                 path = prefix + entry.name
                 if rules and _is_ignored(rules, path, entry.name, is_directory):
