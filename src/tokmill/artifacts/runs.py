@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 
 from tokmill.artifacts.directory import Artifact, foreign_files, is_ours, is_settled, open_artifact
@@ -92,9 +92,34 @@ _SHOWN = 5  # files of a refusal
 def is_workplace(directory: Path) -> bool:
     """True for a directory in which a command works, or worked until it was killed."""
     names = [path.name for path in directory.iterdir()] if directory.is_dir() else []
-    steps = (path for pattern in ("*/", "*/*/") for path in directory.glob(pattern))
-    is_begun = all(name == LOCK or is_temp(name) for name in names)
-    return is_begun or load_journal(directory) is not None or any(map(is_ours, (directory, *steps)))
+    if all(name == LOCK or is_temp(name) for name in names):
+        return True
+    below = (directory, *directory.glob("*/"))
+    steps = (path for pattern in ("*/*/", "*/*/*/") for path in directory.glob(pattern))
+    return any(load_journal(path) is not None for path in below) or any(map(is_ours, (*below, *steps)))
+
+
+def check_workplace(work: Path) -> None:
+    """Refuse a directory of others where a command is to work: all of it goes when the command is done."""
+    if work.is_dir() and not is_workplace(work):
+        refuse_foreign(foreign_files(work), work.parent)
+
+
+def refuse_taken(
+    out: Path, names: Iterable[str], known: Container[str], work: Path, *, replace: bool
+) -> None:
+    """Refuse to write files over others of their names, in `out`, that no result of ours lists (`known`).
+    `work`: where the command works; it knows there that it wrote some of them before it was killed."""
+    note = work / _WRITING
+    if not replace and not note.exists():
+        taken = [out / name for name in names if name not in known and (out / name).exists()]
+        refuse_foreign(
+            taken, out, "move them elsewhere, give another directory, or `--replace` to have them replaced"
+        )
+    note.touch()
+
+
+_WRITING = ".writing"
 
 
 def recipe_in(directory: Path) -> str | None:

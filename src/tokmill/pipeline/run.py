@@ -68,7 +68,7 @@ from tokmill.stages.warnings import told_by_run
 from tokmill.storage.disk import make_directory
 from tokmill.storage.lease import open_lease
 from tokmill.storage.location import is_url, parse_url, refuse_squeezed_url
-from tokmill.storage.patterns import leaving_out
+from tokmill.storage.patterns import leaving_out, warn_of_left_out
 
 _RECORDS = ".work/records"  # of what has no file before the run
 
@@ -164,8 +164,7 @@ def run(
     is_stored = out is not None and is_url(out) and engine != "local"
     if is_stored:
         _check_stored(str(out), keep_previous=keep_previous, verify=verify)
-    own = OwnFiles(place, out)
-    with hashing_files() as hashing, leaving_out(own):
+    with hashing_files() as hashing, leaving_out(OwnFiles(place, out)):
         with warnings_to(progress.say) if progress is not None else contextlib.nullcontext():
             whole = examine(
                 written,
@@ -177,7 +176,7 @@ def run(
                 hashing=None if is_stored else hashing,
                 shares_disk=not is_stored,
             )
-            own.tell()
+            warn_of_left_out()
 
         if out is None or not is_url(out):
             _refuse_other_recipe(place, whole.name, may_replace=replace or keep_previous)
@@ -316,10 +315,9 @@ def plan(
     will come to; the run then records what was estimated beside what it was."""
     written, base = read_recipe(recipe, set), base_of(recipe)
     directory = place_of(written, base, out)
-    own = OwnFiles(directory, out)
-    with leaving_out(own), _open_scratch() as scratch:
+    with leaving_out(OwnFiles(directory, out)), _open_scratch() as scratch:
         whole = examine(written, base, directory, until=until)
-        own.tell()
+        warn_of_left_out()
         refuse_foreign(foreign_in_run(directory, step_names(whole)), directory)
         with written_objects(whole, scratch):
             known = in_files(whole, scratch)

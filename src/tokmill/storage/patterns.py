@@ -17,15 +17,16 @@ import fnmatch
 import functools
 import glob
 import json
+import logging
 import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
-from tokmill.errors import CorruptFile, EmptyGlob, InputError, StorageError
+from tokmill.errors import CorruptFile, EmptyGlob, InputError, StorageError, plural
 from tokmill.storage.cloud import Meta
 from tokmill.storage.location import (
     AnyPath,
@@ -39,13 +40,21 @@ from tokmill.storage.location import (
 )
 from tokmill.storage.objects import open_store
 
-_left_out: ContextVar[Callable[[Path | ObjectUrl], bool]] = ContextVar("left out", default=lambda path: False)
+_LOG = logging.getLogger("tokmill.storage")
+
+
+class _LeftOut(NamedTuple):
+    is_own: Callable[[Path | ObjectUrl], bool]
+    found: dict[Path | ObjectUrl, None]
+
+
+_left_out: ContextVar[_LeftOut | None] = ContextVar("left_out", default=None)
 
 
 @contextlib.contextmanager
 def leaving_out(is_own: Callable[[Path | ObjectUrl], bool]) -> Iterator[None]:
     """Find no files, objects and directories that are a command's own, until the block ends."""
-    token = _left_out.set(is_own)
+    token = _left_out.set(_LeftOut(is_own, {}))
     try:
         yield
     finally:
@@ -53,7 +62,25 @@ def leaving_out(is_own: Callable[[Path | ObjectUrl], bool]) -> Iterator[None]:
 
 
 def is_left_out(path: Path | ObjectUrl) -> bool:
-    return _left_out.get()(path)
+    left_out = _left_out.get()
+    if left_out is None or not left_out.is_own(path):
+        return False
+    left_out.found[path] = None
+    return True
+
+
+def warn_of_left_out() -> None:
+    """Say which files were left out until now, if any were."""
+    left_out = _left_out.get()
+    if left_out is not None and left_out.found:
+        count, first = len(left_out.found), next(iter(left_out.found))
+        _LOG.warning(
+            "%s that this command wrote itself %s left out of what it reads: %s%s",
+            plural(count, "file"),
+            "is" if count == 1 else "are",
+            first,
+            ", …" if count > 1 else "",
+        )
 
 
 def find_all_files(patterns: Iterable[str], base: Path) -> list[InputFile]:
@@ -117,7 +144,7 @@ def find_files(pattern: str, base: Path) -> list[InputFile]:
             )
     if not found and any(is_left_out(base / match) for match in matches):
         raise EmptyGlob(
-            "the pattern matches only files that this run wrote itself",
+            "the pattern matches only files that this command wrote itself",
             where=pattern,
             next="name the files that are to be read, or give another directory with `--out`",
         )

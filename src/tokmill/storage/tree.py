@@ -175,11 +175,11 @@ def _walk(root: bytes, ends: tuple[bytes, ...], uses_gitignore: bool) -> Iterato
             for entry in entries:
                 is_directory = entry.is_dir(follow_symlinks=False)
                 if is_directory:
-                    if entry.name == b".git" or is_left_out(Path(os.fsdecode(entry.path))):
+                    if entry.name == b".git":
                         continue
-                elif (not entry.name.endswith(ends) and not _leads_to_directory(entry)) or is_left_out(
-                    Path(os.fsdecode(entry.path))
-                ):
+                elif not entry.name.endswith(ends) and not _leads_to_directory(entry):
+                    continue
+                if is_left_out(Path(os.fsdecode(entry.path))):
                     continue
                 path = prefix + entry.name
                 if rules and _is_ignored(rules, path, entry.name, is_directory):

@@ -12,7 +12,7 @@ from tokmill.artifacts.directory import is_ours
 from tokmill.artifacts.manifest import MANIFEST
 from tokmill.artifacts.previous import previous_directory
 from tokmill.artifacts.runs import BESIDE, is_own_file
-from tokmill.errors import DiskFull, InputError, StorageError, plural
+from tokmill.errors import DiskFull, InputError, StorageError
 from tokmill.pipeline.examination.mistakes import Found, Sizes
 from tokmill.pipeline.freshness import NAMED, SINGLE
 from tokmill.publish.prefix import is_prefix
@@ -34,24 +34,9 @@ class OwnFiles:
         self._url = parse_url(str(out)) if is_url(out) else None
         self._places: dict[Path, Path] = {}
         self._steps: dict[Path, bool] = {}
-        self.left_out: dict[Path | ObjectUrl, None] = {}
 
     def __call__(self, path: Path | ObjectUrl) -> bool:
-        is_own = self._is_own(path) if isinstance(path, Path) else self._is_published(path)
-        if is_own:
-            self.left_out[path] = None
-        return is_own
-
-    def tell(self) -> None:
-        """Warn of what was left out."""
-        if self.left_out:
-            first = next(iter(self.left_out))
-            _LOG.warning(
-                "%s that this run wrote itself %s left out of what it reads: %s",
-                plural(len(self.left_out), "file"),
-                "is" if len(self.left_out) == 1 else "are",
-                f"{first}, …" if len(self.left_out) > 1 else first,
-            )
+        return self._is_own(path) if isinstance(path, Path) else self._is_published(path)
 
     def _is_own(self, path: Path) -> bool:
         if path.parent not in self._places:
