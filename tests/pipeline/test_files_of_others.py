@@ -72,7 +72,10 @@ def test_a_directory_that_has_the_name_of_a_step_and_files_of_others_is_refused(
     assert (work / "build/x.c").is_file()
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "ATTRIBUTION.md", "journal.json", "estimate.json"])
+BESIDE = ["manifest.json", "ATTRIBUTION.md", "journal.json", "estimate.json", ".lock"]
+
+
+@pytest.mark.parametrize("name", BESIDE)
 def test_a_file_of_others_that_has_the_name_of_one_of_a_run_is_refused(work: Path, name: str) -> None:
     mine = put(work / "out" / name)
     (work / "out" / name).write_text('{"name": "a page"}')
@@ -213,3 +216,15 @@ def test_a_source_that_is_all_of_the_runs_own_files_is_refused(work: Path) -> No
     loop = recipe(sources=[{"name": "notes", "files": "out/texts/kept/**/*.jsonl*"}], builds=[TEXT_BUILD])
     with pytest.raises(TokmillError, match="wrote itself"):
         tokmill.run(loop, out, workers=1)
+
+
+def test_a_report_is_not_written_over_a_page_of_others(work: Path) -> None:
+    out = work / "out"
+    tokmill.run(recipe(), out, workers=1)
+    mine = put(out / "report.html")
+    with pytest.raises(TokmillError, match=r"report\.html"):
+        tokmill.report(out)
+    tokmill.forget(out, doc_id="n3", workers=1)
+    assert all_there(mine)
+    (out / "report.html").unlink()
+    assert [tokmill.report(out).page for _ in range(2)] == [out / "report.html"] * 2

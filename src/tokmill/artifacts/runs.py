@@ -82,7 +82,7 @@ def link_run(source: Path, target: Path) -> None:
 ATTRIBUTION = "ATTRIBUTION.md"
 
 # Files beside the steps of a run, and text that stands in them and hardly in others of the same names.
-_SAID = {JOURNAL: b'"begun_at"', ESTIMATE: b'"scratch"', ATTRIBUTION: b"# Attribution\n"}
+_SAID = {LOCK: b'"pid"', JOURNAL: b'"begun_at"', ESTIMATE: b'"scratch"', ATTRIBUTION: b"# Attribution\n"}
 _SAID |= dict.fromkeys(DERIVED, b"tokmill")
 BESIDE = (MANIFEST, *_SAID, FORGOTTEN_FILE, PENDING_FILE, HISTORY_FILE)
 
@@ -135,7 +135,7 @@ def recipe_in(directory: Path) -> str | None:
 def foreign_in_run(out: Path, steps: Sequence[str]) -> list[Path]:
     """List the files that tokmill did not write where a run of these steps would write, as far as that can be
     seen without a plan: a step that is finished may stay as it is."""
-    places = [out / name for name in (MANIFEST, JOURNAL, ESTIMATE, ATTRIBUTION)]
+    places = [out / name for name in (LOCK, MANIFEST, JOURNAL, ESTIMATE, ATTRIBUTION)]
     found = [path for path in places if path.is_file() and not is_own_file(path)]
     listed = _listed_steps(out)  # of which somebody may have removed the manifest
     strange = [out / step for step in steps if step not in listed and not is_ours(out / step)]
@@ -160,9 +160,10 @@ def is_own_file(path: Path) -> bool:
     """True for a file beside the steps of a run that tokmill wrote."""
     if path.name == MANIFEST:
         return is_ours(path.parent)
-    if path.name in _SAID and (data := path.read_bytes()) and _SAID[path.name] not in data:
-        return False
-    return path.name in (JOURNAL, ESTIMATE, *DERIVED) or is_workplace(path.parent)
+    with contextlib.suppress(OSError):  # it is gone by now
+        if path.name in _SAID and (data := path.read_bytes()) and _SAID[path.name] not in data:
+            return False
+    return path.name in (LOCK, JOURNAL, ESTIMATE, *DERIVED) or is_workplace(path.parent)
 
 
 def refuse_foreign(found: Iterable[Path], directory: Path, next: str | None = None) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.filesize import decimal
 from rich.markup import escape
 
 import tokmill
@@ -153,17 +152,9 @@ def _render_plan(plan: Plan) -> None:
     for name, reasons in plan.steps.items():
         mark = "[yellow]run[/]" if reasons else "[green]  ✓[/]"
         told = ["back as it was before"] if name in plan.restored else reasons
-        replaced = f" · replaces {decimal(plan.replaced[name])}" if name in plan.replaced else ""
-        out.print(f"{mark} {escape(name):<26} {escape(few_reasons(told)) or 'up to date'}{replaced}")
-    for name, size in plan.removed.items():
-        out.print(
-            f"[yellow]out[/] {escape(name):<26} not in the recipe any more · {decimal(size)} kept until `gc`"
-        )
-    if plan.belongs_to is not None:
-        err.print(
-            f"[yellow]{MARK}the directory holds the run of another recipe, {escape(plan.belongs_to)}: `run` "
-            "needs `--replace` or `--keep-previous`, or another `--out`[/]"
-        )
+        out.print(f"{mark} {escape(name):<26} {escape(few_reasons(told)) or 'up to date'}")
+    for note in plan.notes:
+        err.print(f"[yellow]{MARK}{escape(note)}[/]")
     if plan.estimate is not None:
         render_estimate(plan.estimate, plan.free_bytes)
 

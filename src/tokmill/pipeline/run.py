@@ -53,7 +53,7 @@ from tokmill.pipeline.freshness import Freshness, review_plan
 from tokmill.pipeline.hashing import hashing_files
 from tokmill.pipeline.opened_tokenizer import begin_opening
 from tokmill.pipeline.plan import carry_forgotten_ids, plan_steps, step_names, steps_until
-from tokmill.pipeline.run_manifest import SET, former_sizes, name_sizes, write_run_manifest
+from tokmill.pipeline.run_manifest import SET, former_sizes, name_sizes, told_removed, write_run_manifest
 from tokmill.pipeline.run_manifest import Asked as Asked
 from tokmill.pipeline.session import Session
 from tokmill.publish.node import CACHE_VARIABLE
@@ -277,7 +277,7 @@ class Plan:
     removed: dict[
         str, int
     ]  # bytes of finished steps that the recipe no longer names: they would be set aside
-    belongs_to: str | None = None  # the name of another recipe, whose run is in the directory
+    notes: list[str]  # what becomes of finished steps that are not up to date
     estimate: Estimate | None = None  # of a run from nothing
     free_bytes: int = 0  # on the disk of `out`
 
@@ -292,9 +292,12 @@ class Plan:
             }
             for name, reasons in self.steps.items()
         ]
-        told: Json = {"recipe": self.recipe, "steps": steps, "removed_bytes": self.removed}
-        if self.belongs_to is not None:
-            told["belongs_to"] = self.belongs_to
+        told: Json = {
+            "recipe": self.recipe,
+            "steps": steps,
+            "removed_bytes": self.removed,
+            "notes": self.notes,
+        }
         if self.estimate is not None:
             told |= {"estimate": self.estimate.as_json(), "free_bytes": self.free_bytes}
         return told
@@ -329,14 +332,21 @@ def plan(
         found = structs.replace(found, recipe=fingerprint_of(whole.model_dump(mode="json")))
         make_directory(directory)
         write_estimate(directory, found)
-    former = recipe_in(directory)
+    replaced, removed = _replaced(reviewed), former_sizes(directory, every_step)
+    notes = [told_replaced(replaced)] if replaced else []
+    notes += [told_removed(removed, directory)] if removed else []
+    if recipe_in(directory) not in (None, whole.name):
+        notes.append(
+            f"{directory} holds the run of another recipe, {recipe_in(directory)}: a run needs `--replace`, "
+            "`--keep-previous` or another `--out`"
+        )
     return Plan(
         whole.name,
         {name: known.reasons for name, known in reviewed.items()},
         [name for name, known in reviewed.items() if known.previous is not None],
-        _replaced(reviewed),
-        former_sizes(directory, every_step),
-        former if former != whole.name else None,
+        replaced,
+        removed,
+        notes,
         found,
         free_bytes(directory) if found is not None else 0,
     )
@@ -500,10 +510,7 @@ def run_steps(
             journal.plan([step.name for step in wanted])
             reviewed = _reviewed(wanted, reasons_of(out, asked.recipe), out)
             if not keep_previous and (sizes := _replaced(reviewed)):
-                journal.say(
-                    f"to be made again, in the place of what is there: {name_sizes(sizes)}; "
-                    "`--keep-previous` keeps both"
-                )
+                journal.say(told_replaced(sizes))
             for step in wanted:
                 if step.directory.is_dir() and not is_ours(step.directory):
                     claim(step.directory)  # known by the manifest of the run, which goes now
@@ -549,6 +556,12 @@ def _reviewed(steps: Sequence[Step], why: Callable[[Step], list[str]], out: Path
 def _replaced(reviewed: Mapping[str, Freshness]) -> dict[str, int]:
     """Bytes of finished steps that are to be made otherwise."""
     return {name: known.replaced_bytes for name, known in reviewed.items() if known.replaced_bytes}
+
+
+def told_replaced(sizes: Mapping[str, int]) -> str:
+    return (
+        f"to be made again, in the place of what is there: {name_sizes(sizes)}; `--keep-previous` keeps both"
+    )
 
 
 def _compared(estimate: Estimate | None, session: Session, seconds: float) -> Json:

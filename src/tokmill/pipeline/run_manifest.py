@@ -149,10 +149,14 @@ def _remove_former(out: Path, steps: Sequence[Step], *, sets_aside: bool, say: C
         if name in SINGLE:
             discard_cache(out, name)
     if kept:
-        say(
-            f"the recipe no longer names {name_sizes(kept)}: kept in {previous_directory(out)} until "
-            f"`tokmill gc {out} --delete`"
-        )
+        say(told_removed(kept, out))
+
+
+def told_removed(sizes: Mapping[str, int], out: Path) -> str:
+    return (
+        f"the recipe no longer names {name_sizes(sizes)}: kept in {previous_directory(out)} until "
+        f"`tokmill gc {out} --delete`"
+    )
 
 
 def name_sizes(steps: Mapping[str, int]) -> str:
