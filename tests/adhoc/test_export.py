@@ -155,6 +155,7 @@ def test_an_export_that_was_cut_short_goes_on_where_it_was(run: Path, tmp_path: 
     whole = load_manifest(texts)
     work = texts / ".work/texts"
     (work / "train").mkdir(parents=True)
+    (work.parent / ".writing").touch()
     shutil.move(texts / "manifest.json", work / "manifest.json")
     moved = next((texts / "train").iterdir())
     shutil.move(moved, work / "train" / moved.name)

@@ -195,15 +195,15 @@ def test_an_edited_manifest_is_an_error_and_not_a_missing_artifact(artifact: Art
 
 def test_leftovers_of_killed_writers_are_removed_before_the_rebuild(artifact: Artifact) -> None:
     leftovers = [
-        artifact.directory / f"{TEMP_PREFIX}1-0-x",
-        artifact.directory / "train" / f"{TEMP_PREFIX}1-1-y",
-        artifact.directory / f"{TEMP_PREFIX}scratch" / "hashes-00000",
-        artifact.directory / f"{TEMP_PREFIX}scratch" / f"{TEMP_PREFIX}within" / "z",
+        artifact.directory / f"{TEMP_PREFIX}1-0-0-x",
+        artifact.directory / "train" / f"{TEMP_PREFIX}1-0-1-y",
+        artifact.directory / f"{TEMP_PREFIX}1-0-2-drawers" / "hashes-00000",
+        artifact.directory / f"{TEMP_PREFIX}1-0-2-drawers" / f"{TEMP_PREFIX}1-0-3-z" / "z",
     ]
     for path in leftovers:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"half a file")
-    (artifact.directory / f"{TEMP_PREFIX}empty").mkdir()
+    (artifact.directory / f"{TEMP_PREFIX}1-0-4-empty").mkdir()
     begin(artifact.directory)
     assert list(artifact.directory.rglob(f"{TEMP_PREFIX}*")) == []
     assert len(usable_receipts(artifact.directory, fingerprints(artifact))) == 3
@@ -216,7 +216,7 @@ def test_finishing_removes_files_of_no_task_and_directories_that_are_left_empty(
     (artifact.directory / "notes.txt").write_text("mine")
     receipts = list(usable_receipts(artifact.directory, fingerprints(artifact)[:1]).values())
     conclude(artifact.directory, receipts)
-    assert listing(artifact.directory) == [MANIFEST, "train", "train/part-a.bin"]
+    assert listing(artifact.directory) == [MANIFEST, "notes.txt", "train", "train/part-a.bin"]
 
 
 def test_sweeping_finishes_what_a_kill_after_the_manifest_left_undone(artifact: Artifact) -> None:

@@ -299,3 +299,71 @@ def test_steps_that_share_a_directory_do_not_lose_each_others_decisions_nor_what
     given = ["normalize", "out/files-00000.jsonl.zst", "--name", "again", "--out", "out"]
     assert tokmill(*given, "--replace").returncode == 0
     assert snapshot(tmp_path / "out")["files-00000.jsonl.zst"] == before["files-00000.jsonl.zst"]
+
+
+STEPS = {
+    "normalize": (["normalize", "a.jsonl", "--out", "out"], ["files-00000.jsonl.zst", "decisions.jsonl.zst"]),
+    "to text": (["normalize", "a.jsonl", "--out", "out/a.txt"], ["a.txt", "a.decisions.jsonl.zst"]),
+    "dedup": (["dedup", "a.jsonl", "--out", "out"], ["deduped.jsonl.zst", "decisions.jsonl.zst"]),
+    "pack": ([], ["tokenizer/spm.model", "index.jsonl.zst"]),
+    "build": ([], ["tokenizer/spm.model", "train/tokens.bin"]),
+    "shard": ([], ["a/shard_00000.npy", "b/tokenizer/spm.model"]),
+    "encode": ([], ["tokenizer/spm.model", "index.jsonl.zst"]),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_files_of_others_are_not_replaced_unless_that_is_asked_for(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(corpus / "a.jsonl", tmp_path)
+    given, names = STEPS[step]
+    given = given or words(step, corpus, Path("out"))
+    for name in names:
+        (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "out" / name).write_text("mine")
+    beside = [tmp_path / "out" / name for name in ("NOTES.md", "shard_of_others.txt", "passages.jsonl.zst")]
+    for path in beside:
+        path.write_text("mine")
+    refused = tokmill(*given)
+    assert refused.returncode != 0
+    for name in names:
+        assert Path(name).name in refused.stderr
+        assert (tmp_path / "out" / name).read_text() == "mine"
+    replaced = tokmill(*given, "--replace")
+    assert replaced.returncode == 0, replaced.stderr
+    assert all((tmp_path / "out" / name).read_bytes() != b"mine" for name in names)
+    assert all(path.read_text() == "mine" for path in beside)
+
+
+@pytest.mark.parametrize("step", ["normalize", "to text", "build"])
+def test_a_directory_of_others_that_has_the_name_of_a_workplace_is_refused(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(corpus / "a.jsonl", tmp_path)
+    given = STEPS[step][0] or words(step, corpus, Path("out"))
+    mine = tmp_path / "out" / (".a.txt.work" if step == "to text" else ".work") / "ingest/main.c"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    refused = tokmill(*given, "--replace")
+    assert refused.returncode != 0
+    assert "main.c" in refused.stderr
+    assert mine.read_text() == "mine"
+
+
+def test_a_pattern_that_matches_a_former_result_of_the_same_command_leaves_it_out(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(corpus / "a.jsonl", tmp_path)
+    for verb in ("normalize", "dedup"):
+        results = [tokmill(verb, "*.jsonl*", "--out", ".", "--json") for _ in range(3)]
+        assert [found.returncode for found in results] == [0, 0, 0], results[-1].stderr
+        assert {json.loads(found.stdout)["docs_in"] for found in results} == {80}
+        assert "wrote itself" in results[-1].stderr
+        for path in tmp_path.glob("*.zst"):
+            path.unlink()
+        for path in tmp_path.glob("*.manifest.json"):
+            path.unlink()

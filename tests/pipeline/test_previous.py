@@ -13,7 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 import tokmill
+from mill import tokmill as command
 from tokmill.cli import main
+from tokmill.errors import RecipeError
 
 TEXTS = [
     f"Document {n} tells of {n * 7 % 90} mills and {n * n} sacks of grain by the river." for n in range(60)
@@ -47,6 +49,12 @@ def content(out: Path) -> dict[str, str]:
         for path in sorted(out.rglob("*"))
         if path.is_file() and path.name not in ("manifest.json", "meta.json")
     }
+
+
+def bytes_of(step: Path) -> int:
+    """Of the files that its manifest lists."""
+    files = [path for path in step.rglob("*") if path.is_file() and path.name != "manifest.json"]
+    return sum(path.stat().st_size for path in files)
 
 
 def disk_bytes(*roots: Path) -> int:
@@ -186,3 +194,73 @@ def test_documents_that_are_forgotten_are_in_no_kept_step(work: Path) -> None:
     tokmill.forget(out, doc_ids=["n7"], workers=1)
     assert not previous.exists()
     assert tokmill.verify(out).problems == []
+
+
+def test_a_build_that_the_recipe_no_longer_names_is_kept_until_gc(work: Path) -> None:
+    out = work / "out"
+    tokmill.run(recipe(builds=("rows", "more")), out, workers=1)
+    before = content(out / "build/more")
+    size = bytes_of(out / "build/more")
+    renamed = recipe(builds=("rows", "fresh"))
+    (work / "renamed.yaml").write_text(json.dumps(renamed))
+    planned = command("plan", "renamed.yaml", "--out", "out")
+    assert "no longer names build/more" in " ".join(planned.stderr.split())
+    assert tokmill.plan(renamed, out).removed == {"build/more": size}
+    ran = command("run", "renamed.yaml", "--out", "out")
+    assert ran.returncode == 0
+    for said in ("no longer names build/more", f"{size / 1e6:,.1f} MB", "`tokmill gc out --delete`"):
+        assert said in " ".join(ran.stderr.split())
+    assert not (out / "build/more").exists()
+    (kept,) = (work / "out.previous/build/more").iterdir()
+    assert content(kept) == before
+    assert tokmill.verify(out).problems == []
+    back = tokmill.run(recipe(builds=("rows", "more")), out, workers=1)
+    assert (back.ran, back.restored) == ([], ["build/more"])
+    tokmill.gc(out, delete=True)
+    assert not (work / "out.previous").exists()
+
+
+def test_steps_that_are_replaced_are_named_with_their_size(work: Path) -> None:
+    out = work / "out"
+    tokmill.run(recipe(), out, workers=1)
+    (work / "longer.yaml").write_text(json.dumps(recipe(length=32)))
+    planned = tokmill.plan(recipe(length=32), out)
+    size = bytes_of(out / "build/rows")
+    assert planned.replaced == {"build/rows": size}
+    told = command("plan", "longer.yaml", "--out", "out").stderr
+    assert f"build/rows ({size / 1e6:,.1f} MB); `--keep-previous`" in " ".join(told.split())
+    ran = command("run", "longer.yaml", "--out", "out")
+    assert f"build/rows ({size / 1e6:,.1f} MB); `--keep-previous`" in " ".join(ran.stderr.split())
+    again = command("run", "longer.yaml", "--out", "out")
+    assert "--keep-previous" not in again.stderr
+    kept = command("run", "longer.yaml", "--out", "out", "--set", "pack.length=64", "--keep-previous")
+    assert "--keep-previous" not in kept.stderr
+
+
+def test_the_run_of_another_recipe_is_replaced_only_when_that_is_asked_for(work: Path) -> None:
+    out = work / "out"
+    tokmill.run(recipe(), out, workers=1)
+    before = content(out)
+    other = {**recipe(length=32), "name": "other"}
+    with pytest.raises(RecipeError, match="another recipe: minds") as refused:
+        tokmill.run(other, out, workers=1)
+    assert "--replace" in refused.value.next
+    assert content(out) == before
+    assert "another recipe, minds" in tokmill.plan(other, out).notes[-1]
+    assert tokmill.run(other, out, workers=1, keep_previous=True).ran == ["build/rows"]
+    back = tokmill.run(recipe(), out, workers=1, replace=True)
+    assert (back.ran, back.restored) == ([], ["build/rows"])
+    assert content(out) == before
+    assert tokmill.verify(out).problems == []
+
+
+def test_a_takedown_keeps_no_step_that_the_recipe_no_longer_names(work: Path) -> None:
+    out = work / "out"
+    tokmill.run(recipe(builds=("rows", "more")), out, workers=1)
+    tokmill.run(recipe(), out, workers=1)
+    assert (work / "out.previous").exists()
+    tokmill.forget(out, doc_id="n3", workers=1)
+    assert not (work / "out.previous").exists()
+    tokmill.run(recipe(builds=("fresh",)), out, workers=1)
+    assert tokmill.verify(out).problems == []
+    assert all(b"n3" not in path.read_bytes() for path in (work / "out.previous").rglob("*.zst"))

@@ -100,9 +100,15 @@ def test_nodes_that_share_no_disk_make_the_same_run(
     expected: Expected, server: Server, bucket: Bucket, dask: Cluster, tmp_path: Path
 ) -> None:
     url, work, said = f"s3://{bucket.name}/runs/x", tmp_path / "work", Said()
+    mine = {f"runs/x/work/{place}/notes.txt" for place in ("objects", "receipts", "thesis")}
+    for key in mine:
+        bucket.put(key, b"of somebody else")
     result = mill.run(expected.recipe, url, engine="dask", address=dask.address, work=work, progress=said)
     assert result.ran
     seen = [request for request in server.proxy.seen if CLAIM not in request.path]
+    assert mine <= set(bucket.sizes())
+    for key in mine:
+        bucket.delete(key)
     told = check_published(bucket, expected.digest)
 
     # nobody saw a file of another

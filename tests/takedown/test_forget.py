@@ -274,7 +274,7 @@ def test_what_quotes_documents_goes_and_what_is_missing_is_asked_for(tmp_path: P
     out = mill.run(recipe, workers=1).out
     moved = shutil.move(out, tmp_path / "elsewhere" / "deep" / "run")
     run = Path(moved)
-    (run / "report.html").write_text(f"<p>{marker('w3')}</p>")
+    (run / "report.html").write_text(f"<title>small · tokmill report</title><p>{marker('w3')}</p>")
     before = tree(run)
     with pytest.raises(InputError, match="is not part of it") as refused:
         mill.forget(run, **ids("w3"), workers=1)
@@ -321,14 +321,15 @@ def test_a_run_that_was_made_anew_only_in_part_is_proven_after_a_takedown(tmp_pa
 
 
 def test_no_kind_of_step_stays_behind_when_the_recipe_no_longer_has_it(tmp_path: Path) -> None:
+    from tokmill.artifacts.directory import begin
     from tokmill.pipeline.run_manifest import _remove_former
     from tokmill.stages.registry import STAGES
 
     kinds = [kind for kind in STAGES if kind != "index"]  # that is never in the directory of a run
     for kind in kinds:
         for directory in (tmp_path / kind, tmp_path / kind / "one"):
-            (directory / "receipts").mkdir(parents=True)
-    _remove_former(tmp_path, [], keep=False)
+            begin(directory)
+    _remove_former(tmp_path, [], sets_aside=False, say=lambda line: None)
     left = {path.parent.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("receipts")}
     assert {kind for kind in kinds if {kind, f"{kind}/one"} <= left} == set()
 

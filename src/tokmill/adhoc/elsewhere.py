@@ -16,6 +16,7 @@ from tokmill.adhoc.finished import other_options
 from tokmill.artifacts.directory import Artifact, has_all_files, open_artifact, remove_leftovers
 from tokmill.artifacts.manifest import MANIFEST, Manifest, step_fingerprint, write_manifest
 from tokmill.artifacts.progress import Progress, open_journal, warnings_to
+from tokmill.artifacts.runs import check_workplace, refuse_taken
 from tokmill.artifacts.step import Step
 from tokmill.engines.local import Resources
 from tokmill.errors import InputError
@@ -70,7 +71,7 @@ def make_elsewhere(
     former = _former(asked, replace=replace)
     if former is not None and former.is_done:
         return former.manifest, False
-    return _make(asked, shard_bytes, former, resources, progress), True
+    return _make(asked, shard_bytes, former, resources, progress, replace=replace), True
 
 
 def _former(asked: Elsewhere, *, replace: bool) -> _Former | None:
@@ -96,10 +97,17 @@ def _former(asked: Elsewhere, *, replace: bool) -> _Former | None:
 
 
 def _make(
-    asked: Elsewhere, shard_bytes: int, former: _Former | None, resources: Resources, progress: Progress
+    asked: Elsewhere,
+    shard_bytes: int,
+    former: _Former | None,
+    resources: Resources,
+    progress: Progress,
+    *,
+    replace: bool,
 ) -> Manifest:
     step, target = asked.step, asked.target
     work = target / _WORK
+    check_workplace(work)
     with (
         open_lease(work, say=progress.say) as lease,
         open_journal(work, asked.title, progress) as journal,
@@ -112,6 +120,8 @@ def _make(
         finally:
             session.close()
         artifact = made[step.name]
+        known = [entry.path for entry in former.manifest.files] if former is not None else []
+        refuse_taken(target, [entry.path for entry in artifact.manifest.files], known, work, replace=replace)
         remove_leftovers(target)
         remove_file(target / MANIFEST)  # until all is there, nothing is
         for entry in artifact.manifest.files:

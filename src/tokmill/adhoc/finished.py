@@ -134,6 +134,12 @@ _TOKENIZER = "tokenizer"
 _MAX_TOKENIZER_BYTES = 1 << 30
 
 
+def published_names(build: Artifact, tokenizer: Artifact, only_split: str | None) -> list[str]:
+    """Files that `publish` writes."""
+    strip = f"{only_split}/" if only_split else ""
+    return [*(entry.path.removeprefix(strip) for entry in build.manifest.files), tokenizer_name(tokenizer)]
+
+
 def publish(
     build: Artifact,
     tokenizer: Artifact,
@@ -144,8 +150,8 @@ def publish(
 ) -> Manifest:
     """The build's files and its tokenizer in `target`, in the place of `former`;
     `facts` come to those of the build."""
-    remove_file(target / MANIFEST)  # until all is there, nothing is
     strip = f"{only_split}/" if only_split else ""
+    remove_file(target / MANIFEST)  # until all is there, nothing is
     files = [_moved(build, entry, target, strip) for entry in build.manifest.files]
     files.append(copy_tokenizer(tokenizer, target))
     made = build.manifest
@@ -162,13 +168,8 @@ def publish(
         environment=made.environment,
     )
     write_manifest(target, manifest)
-    listed = {entry.path for entry in files}
-    for directory in sorted({(target / path).parent for path in listed}):
-        for path in sorted(directory.glob("shard_*")):  # what an earlier, larger build left beside ours
-            if path.relative_to(target).as_posix() not in listed:
-                remove_file(path)
     if former:
-        former.remove_all_but({*listed, MANIFEST})
+        former.remove_all_but({*(entry.path for entry in files), MANIFEST})
     return manifest
 
 
@@ -186,8 +187,14 @@ def _moved(build: Artifact, entry: FileEntry, target: Path, strip: str) -> FileE
     return file_entry(name, entry.table, written, rows=entry.rows, content_sha256=fingerprint_of(described))
 
 
+def tokenizer_name(tokenizer: Artifact) -> str:
+    """Where a copy of the tokenizer lies in a build that left its run."""
+    (entry,) = tokenizer.manifest.entries("tokenizer")
+    return f"{_TOKENIZER}/{Path(entry.path).name}"
+
+
 def copy_tokenizer(tokenizer: Artifact, target: Path) -> FileEntry:
     (entry,) = tokenizer.manifest.entries("tokenizer")
-    name = f"{_TOKENIZER}/{Path(entry.path).name}"
+    name = tokenizer_name(tokenizer)
     written = commit_bytes(target / name, read_whole(tokenizer.path(entry), _MAX_TOKENIZER_BYTES))
     return file_entry(name, "tokenizer", written, rows=entry.rows)

@@ -22,6 +22,7 @@ from tokmill.adhoc.subset import META_NAME
 from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.progress import Progress
+from tokmill.artifacts.runs import check_workplace
 from tokmill.artifacts.snapshot import load_snapshot
 from tokmill.errors import InputChanged, InputError, RecipeError
 from tokmill.pipeline.run import run_recipe
@@ -158,6 +159,7 @@ def run_listing(
         "dedup": {"exact": False},
         **sections,
     }
+    check_workplace(out / WORK)
     result = run_recipe(
         _recipe_of(content), listing.path.resolve().parent, out / WORK, workers=workers, progress=progress
     )

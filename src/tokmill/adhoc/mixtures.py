@@ -41,6 +41,7 @@ from tokmill.adhoc.finished import options_of, other_options
 from tokmill.adhoc.reading import recipe_of_options
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.progress import Progress
+from tokmill.artifacts.runs import check_workplace
 from tokmill.errors import InputError
 from tokmill.packing.mixture import check_weights
 from tokmill.pipeline.origins import hub_commits
@@ -315,6 +316,7 @@ def tokenizer_train(
     base = manifest.resolve().parent
     asked = options_of(recipe)
     where = out / LOG if stats is None else Path(stats)
+    check_workplace(out / _WORK)
     result = run_recipe(recipe, base, out / _WORK, workers=workers, until="tokenizer", progress=progress)
     made = result.artifacts["tokenizer"]
     (trained_file,) = made.manifest.entries("tokenizer")

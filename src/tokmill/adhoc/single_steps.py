@@ -21,9 +21,10 @@ Each manifest records the options; a result of other options stays, unless it ma
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,7 +36,8 @@ import pyarrow.compute as pc
 from tokmill.adhoc.finished import options_of, other_options
 from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json, add_counts
-from tokmill.artifacts.progress import Progress
+from tokmill.artifacts.progress import Progress, warnings_to
+from tokmill.artifacts.runs import check_workplace, refuse_taken
 from tokmill.artifacts.upstream import Shard, list_shards, tally
 from tokmill.clean.rules import EMPTY
 from tokmill.errors import InputError, RecipeError
@@ -47,6 +49,7 @@ from tokmill.stages.tokens.reading import CHARS_PER_TOKEN, DocIds, estimate_toke
 from tokmill.storage.disk import commit_bytes, remove_file
 from tokmill.storage.jsonl import write_jsonl, write_jsonl_tables
 from tokmill.storage.location import read_whole
+from tokmill.storage.patterns import leaving_out, warn_of_left_out
 from tokmill.storage.plaintext import write_separated
 from tokmill.storage.tables import load_table
 
@@ -54,6 +57,8 @@ _WORK = ".work"
 _MANIFESTS = "*.manifest.json"
 _MAX_MANIFEST = 1 << 26
 DECISIONS = "decisions.jsonl.zst"
+DEDUPED = "deduped.jsonl.zst"
+PASSAGES = "passages.jsonl.zst"
 
 
 @dataclass(frozen=True)
@@ -80,18 +85,27 @@ class SingleStep(NamedTuple):
         """Former results are compared twice: options alone, before anything is read;
         then options and inputs, which come to `asked`, before anything but `work` is written."""
         self._check_replaceable(formers, asked)
-        made = run_recipe(
-            self.recipe,
-            Path.cwd(),
-            work,
-            workers=self.workers,
-            until=until,
-            progress=self.progress,
-            own=self.own,
-        ).artifacts
+        check_workplace(work)
+        with leaving_out(_own_files(formers, asked)):
+            made = run_recipe(
+                self.recipe,
+                Path.cwd(),
+                work,
+                workers=self.workers,
+                until=until,
+                progress=self.progress,
+                own=self.own,
+            ).artifacts
+            with warnings_to(self.progress.say) if self.progress is not None else contextlib.nullcontext():
+                warn_of_left_out()
         asked["inputs"] = {name: dict(sorted(a.manifest.inputs.items())) for name, a in _ingested(made)}
         self._check_replaceable(formers, asked, work)
         return made
+
+    def claim(self, out: Path, names: Sequence[str], formers: Sequence[Path], work: Path) -> None:
+        """Before anything is written into `out`: files of these names are there only of former results."""
+        known = {name for path in formers for name in _listed(path, _load_manifest(path))}
+        refuse_taken(out, names, known, work, replace=self.replace)
 
     def _check_replaceable(self, formers: Sequence[Path], asked: Json, work: Path | None = None) -> None:
         for path in formers:
@@ -107,15 +121,35 @@ class SingleStep(NamedTuple):
                 raise other_options(path, before, asked)
 
 
+def _listed(path: Path, former: Json) -> list[str]:
+    """Files of a former result, by its manifest; none of one that is not there."""
+    decisions = path.name.replace(".manifest.json", f".{DECISIONS}")
+    return [path.name, former["shard_path"], decisions, DECISIONS, PASSAGES] if former else []
+
+
+def _own_files(formers: Sequence[Path], asked: Json) -> Callable[[object], bool]:
+    """Tell what the same command wrote before, which a pattern may match by now."""
+    own: set[Path] = set()
+    for path in formers:
+        former = _load_manifest(path)
+        options = {key: value for key, value in former.get("asked", {}).items() if key != "inputs"}
+        if former and options == asked:
+            own.update(path.resolve().with_name(name) for name in _listed(path, former))
+    return lambda path: bool(own) and isinstance(path, Path) and path.resolve() in own
+
+
 def clean_files(step: SingleStep, out: Path) -> Output:
     """Clean the sources of the recipe into `out`; figures are the sums of all shards."""
     asked, formers = options_of(step.recipe), _formers(out)
     artifacts = step.run(out / _WORK, "clean", formers, asked)
     sums: Json = {"shards": 0, **_NO_DOCUMENTS}
     hub = _read_from_hub(artifacts)
+    stems = [f"{shard.source}-{number:05d}" for number, shard in enumerate(list_shards(artifacts))]
+    names = [f"{stem}.{suffix}" for stem in stems for suffix in ("jsonl.zst", "manifest.json")]
+    step.claim(out, [*names, DECISIONS], formers, out / _WORK)
     for shard in list_shards(artifacts):
         documents, figures, edits = _load_cleaned(artifacts, shard)
-        path = out / f"{shard.source}-{sums['shards']:05d}.jsonl.zst"
+        path = out / f"{stems[sums['shards']]}.jsonl.zst"
         manifest: Json = {
             "shard_path": path.name,
             "domain": _only(documents, "domain", shard.domain),
@@ -147,6 +181,7 @@ def clean_to_text(step: SingleStep, target: Path, separator: str) -> Output:
     asked = {**options_of(recipe), "separator": separator}
     work = target.with_name(f".{target.name}{_WORK}")
     artifacts = step.run(work, "clean", [path], asked)
+    step.claim(target.parent, [target.name, path.name, f"{name}.{DECISIONS}"], [path], work)
     sums, hub = dict(_NO_DOCUMENTS), _read_from_hub(artifacts)
     at: list[Shard] = []
 
@@ -312,16 +347,15 @@ def _decisions(artifacts: dict[str, Artifact]) -> Iterator[Any]:
         )
 
 
-DEDUPED = "deduped.jsonl.zst"
-PASSAGES = "passages.jsonl.zst"
-
-
 def dedup_files(step: SingleStep, out: Path, reference: Sequence[str]) -> Output:
     """Deduplicate the sources of the recipe into `out`.
     Reference sources are compared with, and not written."""
     recipe, path = step.recipe, out / f"{DEDUPED.removesuffix('.jsonl.zst')}.manifest.json"
-    asked = options_of(recipe)
-    artifacts = step.run(out / _WORK, "dedup", _formers(out), asked)
+    asked, formers = options_of(recipe), _formers(out)
+    artifacts = step.run(out / _WORK, "dedup", formers, asked)
+    is_windowed = "window" in artifacts["dedup"].manifest.facts
+    names = [DEDUPED, path.name, DECISIONS, *([PASSAGES] if is_windowed else [])]
+    step.claim(out, names, formers, out / _WORK)
     shards = [shard for shard in list_shards(artifacts) if shard.source not in reference]
     domains: Json = {}
 
@@ -342,9 +376,9 @@ def dedup_files(step: SingleStep, out: Path, reference: Sequence[str]) -> Output
         drops = add_counts(cleaned["dropped"], verdicts["dropped"])
         counts = add_counts(counts, {"docs_in": cleaned["in"], "docs": verdicts["kept"], "drops": drops})
     facts = artifacts["dedup"].manifest.facts
-    if "window" in facts:
+    if is_windowed:
         write_jsonl_tables(out / PASSAGES, _passages(shards, artifacts, names))
-    else:
+    elif path in formers:
         remove_file(out / PASSAGES)  # of a former result
     totals = {key: sum(own[key] for own in domains.values()) for key in _COUNTS}
     manifest = {

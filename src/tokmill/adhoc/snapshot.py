@@ -36,6 +36,7 @@ from tokmill.adhoc.reading import (
 from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json, add_counts, config_of, explain_changes
 from tokmill.artifacts.progress import Progress, Silence, warnings_to
+from tokmill.artifacts.runs import check_workplace
 from tokmill.artifacts.snapshot import (
     CORPORA,
     MANIFESTS,
@@ -225,6 +226,7 @@ def _materialize(
     if held is not None:
         return held
     work = root / f".materialize-{folder_name(dataset)}"
+    check_workplace(work)
     place = _Place(root, work, work.is_dir())
     with _locked(work, progress):
         if source.hub is not None:

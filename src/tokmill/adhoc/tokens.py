@@ -16,7 +16,14 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from tokmill.adhoc.finished import copy_tokenizer, find_finished, is_done, publish
+from tokmill.adhoc.finished import (
+    copy_tokenizer,
+    find_finished,
+    is_done,
+    publish,
+    published_names,
+    tokenizer_name,
+)
 from tokmill.adhoc.listings import (
     WORK,
     Listing,
@@ -30,11 +37,12 @@ from tokmill.adhoc.reading import listed
 from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import MANIFEST, Json, Manifest, fingerprint_of, load_manifest
 from tokmill.artifacts.progress import Progress
+from tokmill.artifacts.runs import refuse_taken
 from tokmill.errors import InputError, RecipeError
 from tokmill.formats.ids import SPLIT_WORDS
 from tokmill.formats.index import INDEX, RowSpans, read_row_index, write_row_index
 from tokmill.formats.token_cache import META_NAME as CACHE_NAME
-from tokmill.formats.token_cache import EncodeFacts, EncodeMeta, TokenCache, write_token_cache
+from tokmill.formats.token_cache import PARTS_NAME, EncodeFacts, EncodeMeta, TokenCache, write_token_cache
 from tokmill.pipeline.origins import hub_commits, origin_of
 from tokmill.recipe.names import parse_amount
 from tokmill.recipe.section import shortest_spelling
@@ -138,8 +146,12 @@ def build(
     made = run_listing(listing, out, sections, workers=workers, progress=progress)
     origin = _origin(listing, sections, made)
     only_split = "train" if flat and not listing.has_splits else None
-    remove_file(out / CACHE_NAME)
-    published = publish(made[f"build/{_BUILD}"], made["tokenizer"], out, origin, only_split, former)
+    build, tokens = made[f"build/{_BUILD}"], made["tokenizer"]
+    names, known = published_names(build, tokens, only_split), former.files if former else []
+    refuse_taken(out, names, known, out / WORK, replace=replace)
+    if former:
+        remove_file(out / CACHE_NAME)  # until all is there, nothing is
+    published = publish(build, tokens, out, origin, only_split, former)
     shutil.rmtree(out / WORK)
     return Built(out, published)
 
@@ -196,8 +208,12 @@ def shard(
     made = run_listing(listing, out, sections, workers=workers, progress=progress)
     origin = _origin(listing, sections, made)
     only_split = None if listing.has_splits else "train"
-    for name in names:
-        publish(made[f"build/{name}"], made["tokenizer"], out / name, origin, only_split, formers.get(name))
+    builds, tokens = {name: made[f"build/{name}"] for name in names}, made["tokenizer"]
+    written = [f"{n}/{path}" for n, b in builds.items() for path in published_names(b, tokens, only_split)]
+    known = [f"{name}/{path}" for name, former in formers.items() for path in former.files]
+    refuse_taken(out, written, known, out / WORK, replace=replace)
+    for name, build in builds.items():
+        publish(build, tokens, out / name, origin, only_split, formers.get(name))
     shutil.rmtree(out / WORK)
     return _shard_stats(listing, out, log)
 
@@ -281,6 +297,9 @@ def encode(
         for name in made["tokens"].manifest.facts["splits"]
         if (build.directory / name).is_dir()
     }
+    parts = [path.relative_to(out).as_posix() for path in (out / PARTS_NAME).glob("*")]
+    known = former.files if former else []
+    refuse_taken(out, [tokenizer_name(made["tokenizer"]), INDEX, *parts], known, out / WORK, replace=replace)
     for name in (MANIFEST, CACHE_NAME):  # until all is there, nothing is
         remove_file(out / name)
     copied = copy_tokenizer(made["tokenizer"], out)

@@ -23,6 +23,7 @@ down stays.
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -36,11 +37,21 @@ from zlib_ng import zlib_ng
 
 from tokmill.artifacts.manifest import fingerprint_of
 from tokmill.errors import TokmillError
-from tokmill.storage.disk import commit_bytes, make_directory, place_beside, storage_error, sync_directory
+from tokmill.storage.disk import (
+    commit_bytes,
+    is_temp,
+    make_directory,
+    place_beside,
+    storage_error,
+    sync_directory,
+)
 
 _SUFFIX = ".cache"
 _TEXTS_CHARS, _HOW_CHARS = 16, 24
 _CHECKSUM_BYTES, _LENGTH_BYTES = 4, 8
+
+# of a shard's texts, and of a partition of pairs (`tokmill.stages.dedup.compared`)
+_ENTRY = re.compile(rf"([0-9a-f]{{{_TEXTS_CHARS}}}-[0-9a-f]{{{_HOW_CHARS}}}|\d{{5,}})\.\w+")
 
 # Of an entry besides its rows: digest, header, and what a frame of zstd adds.
 ENTRY_BYTES = 512
@@ -78,15 +89,10 @@ def cache_directory(out: Path) -> Path:
 
 def prepare_cache(out: Path, *, lean: bool) -> None:
     """There while the run works, where it keeps anything: tasks ask for it by its place."""
-    directory = cache_directory(out)
-    try:
-        if not lean:
-            make_directory(directory)
-        elif directory.is_dir():
-            shutil.rmtree(directory)
-            sync_directory(directory.parent)
-    except OSError as error:
-        raise storage_error(error, directory) from error
+    if not lean:
+        make_directory(cache_directory(out))
+    else:
+        _remove_steps(cache_directory(out), "*")
 
 
 def cache_of(out: Path, step: str) -> Path | None:
@@ -97,7 +103,9 @@ def cache_of(out: Path, step: str) -> Path | None:
 
 def cache_bytes(out: Path) -> int:
     """That the cache takes: files of the run that have a second name there take none."""
-    stats = [path.lstat() for path in cache_directory(out).rglob("*") if path.is_file()]
+    entries = [entry for step in cache_directory(out).glob("*/") for entry in _entries(step)]
+    files = [path for entry in entries for path in (entry, *entry.rglob("*")) if path.is_file()]
+    stats = [path.lstat() for path in files]
     return sum(stat.st_size for stat in stats if stat.st_nlink == 1)
 
 
@@ -125,11 +133,25 @@ def unknown_texts(directory: Path, documents: Iterable[str]) -> list[Path]:
 def discard_cache(out: Path, step: str) -> None:
     """Of a step that the run no longer has."""
     kept = cache_directory(out)
-    _remove([kept / step, *sorted(kept.glob(f"{step}.*"))])
+    _remove_steps(kept, step)
+    _remove_steps(kept, f"{step}.*")
+
+
+def _remove_steps(kept: Path, pattern: str) -> None:
+    """Entries of these steps, and directories that are empty then: files of others stay."""
+    directories = [path for path in sorted(kept.glob(f"{pattern}/")) if path.is_dir()]
+    for directory in directories:
+        _remove(_entries(directory))
+    for directory in (*directories, kept):
+        if directory.is_dir() and not any(directory.iterdir()):
+            _remove([directory])
 
 
 def _entries(directory: Path) -> list[Path]:
-    return sorted(directory.iterdir()) if directory.is_dir() else []
+    """Whatever else lies there is of others."""
+    if not directory.is_dir():
+        return []
+    return [path for path in sorted(directory.iterdir()) if _ENTRY.fullmatch(path.name) or is_temp(path.name)]
 
 
 def _remove(paths: Iterable[Path]) -> None:

@@ -366,7 +366,7 @@ def _damaged(path: Path, what: str) -> ManifestDamaged:
     return ManifestDamaged(
         what,
         where=str(path),
-        next="restore the file, or delete it and run the recipe again to rebuild the step",
+        next="restore the file, or run the recipe again: it makes the step again",
     )
 
 

@@ -1,5 +1,5 @@
-"""Steps as they were before, kept when a run replaces them,
-and brought back when a recipe asks for them again.
+"""Steps as they were before, kept when the recipe no longer names them or (`--keep-previous`) a run replaces
+them, and brought back when a recipe asks for them again.
 
     <out>.previous/<step>/<fingerprint>/     the files of the artifact, as hard links, and its manifest
 
@@ -15,16 +15,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tokmill.artifacts.directory import Artifact, discard, has_all_files, open_artifact
+from tokmill.artifacts.directory import Artifact, discard, has_all_files, is_ours, open_artifact, remove_temps
 from tokmill.artifacts.manifest import MANIFEST
 from tokmill.errors import TokmillError
 from tokmill.storage.disk import (
-    TEMP_PREFIX,
     make_directory,
     place_beside,
     storage_error,
@@ -34,6 +33,7 @@ from tokmill.storage.disk import (
 
 _SUFFIX = ".previous"
 _NAME_CHARS = 16  # of a fingerprint: 64 bits
+_NAME = re.compile(rf"[0-9a-f]{{{_NAME_CHARS}}}")
 
 
 class Kept(NamedTuple):
@@ -49,17 +49,18 @@ def previous_directory(out: Path) -> Path:
     return place_beside(out, _SUFFIX)
 
 
-def set_aside(out: Path, directory: Path) -> None:
-    """The finished artifact in `directory`, under its fingerprint; nothing where there is none."""
+def set_aside(out: Path, directory: Path) -> int | None:
+    """Keep the finished artifact in `directory` under its fingerprint, and return its size;
+    None where there is none."""
     try:
         artifact = open_artifact(directory)
     except TokmillError:
-        return  # damaged: nothing to come back to
+        return None  # damaged: nothing to come back to
     if artifact is None or not has_all_files(artifact):
-        return
+        return None
     target = _place(out, artifact.manifest.step, artifact.manifest.fingerprint)
     if (target / MANIFEST).is_file():
-        return
+        return artifact.bytes
     try:
         make_directory(target.parent)
         scratch = temp_beside(target)
@@ -76,6 +77,7 @@ def set_aside(out: Path, directory: Path) -> None:
         sync_directory(target.parent)
     except OSError as error:
         raise storage_error(error, target) from error
+    return artifact.bytes
 
 
 def find_previous(out: Path, step: str, fingerprint: str) -> Artifact | None:
@@ -114,23 +116,32 @@ def list_previous(out: Path) -> list[Kept]:
     return sorted(found, key=lambda kept: (kept.created_at, kept.step, kept.directory), reverse=True)
 
 
-def remove_previous(kept: Kept) -> None:
-    """Its manifest first: what is left of a removal that was cut short is no artifact."""
+def remove_previous(out: Path) -> None:
+    """Remove all that is kept, and what a killed command left of it; files of others stay."""
     try:
-        (kept.directory / MANIFEST).unlink()
-        shutil.rmtree(kept.directory)
-        sync_directory(kept.directory.parent)
-        _remove_empty_parents(kept.directory)
+        for path in _kept_directories(out):
+            if is_ours(path):
+                discard(path)
+            else:  # without a manifest: a removal was cut short
+                shutil.rmtree(path)
+        remove_temps(previous_directory(out))
+        for path in sorted(previous_directory(out).rglob("*/"), reverse=True):
+            _remove_if_empty(path)
+        _remove_if_empty(previous_directory(out))
     except OSError as error:
-        raise storage_error(error, kept.directory) from error
+        raise storage_error(error, previous_directory(out)) from error
+
+
+def _remove_if_empty(directory: Path) -> None:
+    if directory.is_dir() and not directory.is_symlink() and not any(directory.iterdir()):
+        directory.rmdir()
+        sync_directory(directory.parent)
 
 
 def _remove_empty_parents(directory: Path) -> None:
     for parent in directory.parents:
-        if any(parent.iterdir()):
-            return
-        parent.rmdir()
-        if parent.name.endswith(_SUFFIX):
+        _remove_if_empty(parent)
+        if parent.exists() or parent.name.endswith(_SUFFIX):
             return
 
 
@@ -144,10 +155,11 @@ def _place(out: Path, step: str, fingerprint: str) -> Path:
     return previous_directory(out) / step / fingerprint[:_NAME_CHARS]
 
 
-def _kept_directories(out: Path) -> Iterator[Path]:
-    for path in sorted(previous_directory(out).rglob(MANIFEST)):
-        if not any(part.startswith(TEMP_PREFIX) for part in path.parts):
-            yield path.parent
+def _kept_directories(out: Path) -> list[Path]:
+    """Places of steps, as `_place` names them: what else lies there is of others."""
+    kept = previous_directory(out)
+    places = (*kept.glob("*/*/"), *kept.glob("*/*/*/"))
+    return sorted(path for path in places if _NAME.fullmatch(path.name))
 
 
 def _link_all(artifact: Artifact, target: Path) -> None:

@@ -1,14 +1,22 @@
-"""A finished run, by its own manifest: it lists that of every step. And a copy of one, to be gone on with."""
+"""A finished run, by its own manifest, which lists that of every step; a copy of one, to be gone on with; and
+which files of its directory are its own."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 
-from tokmill.artifacts.directory import Artifact, open_artifact
-from tokmill.artifacts.manifest import Manifest
-from tokmill.errors import StorageError
+from tokmill.artifacts.directory import Artifact, foreign_files, is_ours, is_settled, open_artifact
+from tokmill.artifacts.history import HISTORY_FILE
+from tokmill.artifacts.manifest import MANIFEST, Manifest
+from tokmill.artifacts.progress import ESTIMATE, JOURNAL, load_journal
+from tokmill.artifacts.tombstones import FORGOTTEN_FILE, PENDING_FILE
+from tokmill.errors import StorageError, TokmillError, plural
+from tokmill.storage.disk import is_temp
+from tokmill.storage.lease import LOCK
 
 # What other commands write into a run: it may quote documents, and is made again from the artifacts.
 DERIVED = ("report.html", "report.json", "review.md", "review.json", "DATACARD.md", "croissant.json")
@@ -69,3 +77,104 @@ def link_run(source: Path, target: Path) -> None:
                 shutil.copyfile(Path(directory) / name, below / name)
             else:
                 os.link(Path(directory) / name, below / name)
+
+
+ATTRIBUTION = "ATTRIBUTION.md"
+
+# Files beside the steps of a run, and text that stands in them and hardly in others of the same names.
+_SAID = {LOCK: b'"pid"', JOURNAL: b'"begun_at"', ESTIMATE: b'"scratch"', ATTRIBUTION: b"# Attribution\n"}
+_SAID |= dict.fromkeys(DERIVED, b"tokmill")
+BESIDE = (MANIFEST, *_SAID, FORGOTTEN_FILE, PENDING_FILE, HISTORY_FILE)
+
+_SHOWN = 5  # files of a refusal
+
+
+def is_workplace(directory: Path) -> bool:
+    """True for a directory in which a command works, or worked until it was killed."""
+    names = [path.name for path in directory.iterdir()] if directory.is_dir() else []
+    if all(name == LOCK or is_temp(name) for name in names):
+        return True
+    below = (directory, *directory.glob("*/"))
+    steps = (path for pattern in ("*/*/", "*/*/*/") for path in directory.glob(pattern))
+    return any(load_journal(path) is not None for path in below) or any(map(is_ours, (*below, *steps)))
+
+
+def check_workplace(work: Path) -> None:
+    """Refuse a directory of others where a command is to work: all of it goes when the command is done."""
+    if work.is_dir() and not is_workplace(work):
+        refuse_foreign(foreign_files(work), work.parent)
+
+
+def refuse_taken(
+    out: Path, names: Iterable[str], known: Container[str], work: Path, *, replace: bool
+) -> None:
+    """Refuse to write files over others of their names, in `out`, that no result of ours lists (`known`).
+    `work`: where the command works; it knows there that it wrote some of them before it was killed."""
+    note = work / _WRITING
+    if not replace and not note.exists():
+        taken = [out / name for name in names if name not in known and (out / name).exists()]
+        refuse_foreign(
+            taken, out, "move them elsewhere, give another directory, or `--replace` to have them replaced"
+        )
+    note.touch()
+
+
+_WRITING = ".writing"
+
+
+def recipe_in(directory: Path) -> str | None:
+    """The name of the recipe whose run is in the directory, finished or not; None where there is none."""
+    with contextlib.suppress(TokmillError):
+        root = open_artifact(directory)
+        if root is not None and root.manifest.kind == "run":
+            return root.manifest.step
+    journal = load_journal(directory)
+    return journal.recipe if journal is not None else None
+
+
+def foreign_in_run(out: Path, steps: Sequence[str]) -> list[Path]:
+    """List the files that tokmill did not write where a run of these steps would write, as far as that can be
+    seen without a plan: a step that is finished may stay as it is."""
+    places = [out / name for name in (LOCK, MANIFEST, JOURNAL, ESTIMATE, ATTRIBUTION)]
+    found = [path for path in places if path.is_file() and not is_own_file(path)]
+    listed = _listed_steps(out)  # of which somebody may have removed the manifest
+    strange = [out / step for step in steps if step not in listed and not is_ours(out / step)]
+    return found + [path for directory in strange for path in foreign_files(directory)]
+
+
+def _listed_steps(out: Path) -> set[str]:
+    with contextlib.suppress(TokmillError):
+        root = open_artifact(out)
+        if root is not None:
+            return {Path(entry.path).parent.as_posix() for entry in root.manifest.entries("manifest")}
+    return set()
+
+
+def foreign_in_step(directory: Path) -> list[Path]:
+    """List the files that tokmill did not write in a finished step that is to be made again. In one that was
+    cut short they stay where they are."""
+    return foreign_files(directory) if is_settled(directory) else []
+
+
+def is_own_file(path: Path) -> bool:
+    """True for a file beside the steps of a run that tokmill wrote."""
+    if path.name == MANIFEST:
+        return is_ours(path.parent)
+    with contextlib.suppress(OSError):  # it is gone by now
+        if path.name in _SAID and (data := path.read_bytes()) and _SAID[path.name] not in data:
+            return False
+    return path.name in (LOCK, JOURNAL, ESTIMATE, *DERIVED) or is_workplace(path.parent)
+
+
+def refuse_foreign(found: Iterable[Path], directory: Path, next: str | None = None) -> None:
+    """Raise if there are files that tokmill did not write in the place of what is to be written."""
+    paths = [path.relative_to(directory) if path.is_relative_to(directory) else path for path in found]
+    if not paths:
+        return
+    named = ", ".join(map(str, paths[:_SHOWN])) + (", …" if len(paths) > _SHOWN else "")
+    lie = "lies" if len(paths) == 1 else "lie"
+    raise StorageError(
+        f"{plural(len(paths), 'file')} that tokmill did not write {lie} where this would write: {named}",
+        where=str(directory),
+        next=next or "move them elsewhere, or give another directory with `--out`",
+    )

@@ -84,7 +84,11 @@ _until = click.option(
     help="Where a run that is published to a URL works; on a cluster, where its driver keeps manifests "
     "[default: a directory of the user's cache].",
 )
-@click.option("--replace", is_flag=True, help="Replace another run that is published there.")
+@click.option(
+    "--replace",
+    is_flag=True,
+    help="Replace the run of another recipe that is there, in the directory or published.",
+)
 @click.option(
     "--verify",
     is_flag=True,
@@ -93,7 +97,8 @@ _until = click.option(
 @click.option(
     "--keep-previous",
     is_flag=True,
-    help="Keep steps that this run replaces beside it: going back to the recipe that made them is free.",
+    help="Keep steps that this run replaces beside it: going back to the recipe that made them is free. "
+    "Steps that the recipe no longer names are always kept, until `gc`.",
 )
 @click.option(
     "--lean",
@@ -148,6 +153,8 @@ def _render_plan(plan: Plan) -> None:
         mark = "[yellow]run[/]" if reasons else "[green]  ✓[/]"
         told = ["back as it was before"] if name in plan.restored else reasons
         out.print(f"{mark} {escape(name):<26} {escape(few_reasons(told)) or 'up to date'}")
+    for note in plan.notes:
+        err.print(f"[yellow]{MARK}{escape(note)}[/]")
     if plan.estimate is not None:
         render_estimate(plan.estimate, plan.free_bytes)
 

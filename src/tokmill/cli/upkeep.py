@@ -61,9 +61,9 @@ def _render_fetched(result: Fetched) -> None:
 @click.option("--delete", is_flag=True, help="Free it [default: only say what can go].")
 @verb
 def gc_command(as_json: bool, **options: Any) -> None:
-    """Say what the run in DIRECTORY can do without: steps as they were before (run --keep-previous), the
-    cache that makes the next run cheaper, and what commands that were cut short left. Nothing of the finished
-    run is among it."""
+    """Say what the run in DIRECTORY can do without: steps that the recipe no longer names or that a run
+    replaced (run --keep-previous), the cache that makes the next run cheaper, and what commands that were cut
+    short left. Nothing of the finished run is among it, and no file that tokmill did not write."""
     answer(tokmill.gc(**options), as_json, _render_collected)
 
 

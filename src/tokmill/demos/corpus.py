@@ -230,26 +230,31 @@ builds:
 
 
 def write_corpus(directory: Path) -> list[Path]:
-    """The four files, in the order of the recipe's sources."""
+    """Write the four files, as far as they are not there yet, and return their paths in the order of the
+    recipe's sources."""
     directory = Path(directory)
     code, topics, problems, paragraphs = (
         directory / name for name in ("code.jsonl.zst", "topics.parquet", "problems.jsonl", "paragraphs.txt")
     )
     encoder = msgspec.json.Encoder()
 
-    compressor = ZstdCompressor(options=frame_options())
-    with open_commit(code) as file:
-        for module in read_modules(Path(sysconfig.get_paths()["stdlib"])):
-            file.write(compressor.compress(encoder.encode(module) + b"\n"))
-        file.write(compressor.flush())
+    if not code.exists():
+        compressor = ZstdCompressor(options=frame_options())
+        with open_commit(code) as file:
+            for module in read_modules(Path(sysconfig.get_paths()["stdlib"])):
+                file.write(compressor.compress(encoder.encode(module) + b"\n"))
+            file.write(compressor.flush())
 
-    sink = pa.BufferOutputStream()
-    pq.write_table(load_topics(), sink, compression="zstd")
-    commit_bytes(topics, sink.getvalue())
+    if not topics.exists():
+        sink = pa.BufferOutputStream()
+        pq.write_table(load_topics(), sink, compression="zstd")
+        commit_bytes(topics, sink.getvalue())
 
-    commit_bytes(problems, encoder.encode_lines(generate_problems(PROBLEMS, SEED)))
+    if not problems.exists():
+        commit_bytes(problems, encoder.encode_lines(generate_problems(PROBLEMS, SEED)))
 
-    commit_bytes(paragraphs, files("tokmill.demos").joinpath("paragraphs.txt").read_bytes())
+    if not paragraphs.exists():
+        commit_bytes(paragraphs, files("tokmill.demos").joinpath("paragraphs.txt").read_bytes())
     return [code, topics, problems, paragraphs]
 
 

@@ -7,12 +7,11 @@ from pathlib import Path
 
 from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import FileEntry, Json, file_entry
+from tokmill.artifacts.runs import ATTRIBUTION
 from tokmill.artifacts.upstream import UNKNOWN
 from tokmill.clean.license_policy import LicenseTotals, attribution
 from tokmill.stages.build.contents import Contents, load_contents
 from tokmill.storage.disk import commit_bytes, remove_file
-
-ATTRIBUTION = "ATTRIBUTION.md"
 
 
 def write_attribution(out: Path, artifacts: Mapping[str, Artifact]) -> list[FileEntry]:

@@ -25,6 +25,8 @@ from tokmill.stages.dedup.stage import said_versions
 
 # kinds of which there is a directory for each source, score or build
 NAMED = ("ingest", "inference", "examples", "score", "clean", "stage", "build", "texts")
+# kinds of which there is one
+SINGLE = ("scores", "dedup", "split", "tokenizer", "tokens", "mixture", "curriculum")
 _ORDER = "order of sources"  # among the inputs of a step that reads several
 
 
@@ -68,6 +70,12 @@ class Freshness:
         self.reasons = reasons
         self.is_damaged = is_damaged  # the artifact is the right one, and its files are not
         self.previous: Artifact | None = None  # what the step asks for, as it was before: to be brought back
+
+    @property
+    def replaced_bytes(self) -> int:
+        """Bytes of the finished artifact that is there and is not the one that is asked for."""
+        is_replaced = self.artifact is not None and not (self.is_current or self.is_damaged)
+        return self.artifact.bytes if is_replaced and self.artifact is not None else 0
 
     @property
     def is_current(self) -> bool:

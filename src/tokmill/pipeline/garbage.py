@@ -1,12 +1,13 @@
 """What a run's directory can do without (`gc`):
 steps as they were before, and what commands that were cut short left.
 
-    <out>.previous/<step>/<fingerprint>/     kept by `run --keep-previous`; freed are bytes that have no other
-                                             name
+    <out>.previous/<step>/<fingerprint>/     kept by `run`: steps that the recipe no longer names, and with
+                                             --keep-previous those that were replaced; freed are bytes
+                                             that have no other name
     <out>.cache/                             what the next run need not compute again
     .tmp-*  .work                            left by a command that was killed
 
-Nothing that the finished run consists of is ever among it;
+Nothing that the finished run consists of is ever among it, and nothing that tokmill did not write;
 docs/how-to/disk.md says what of that may go, and what for.
 """
 
@@ -20,8 +21,9 @@ from typing import NamedTuple
 from tokmill.artifacts.cache import cache_bytes, cache_directory, prepare_cache
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.previous import list_previous, own_bytes, previous_directory, remove_previous
+from tokmill.artifacts.runs import is_workplace
 from tokmill.errors import StorageError
-from tokmill.storage.disk import TEMP_PREFIX, remove_file, storage_error
+from tokmill.storage.disk import is_temp, remove_file, storage_error
 from tokmill.storage.lease import open_lease
 
 _WORK = ".work"
@@ -58,10 +60,10 @@ def gc(directory: str | Path, *, delete: bool = False) -> Collected:
         return Collected(out, _leftovers(out) + _previous(out) + _cache(out), False)
     with open_lease(out):
         found = _leftovers(out) + _previous(out) + _cache(out)
-        for kept in list_previous(out):
-            remove_previous(kept)
+        leftovers = _leftovers(out)
+        remove_previous(out)
         prepare_cache(out, lean=True)
-        for item in _leftovers(out):
+        for item in leftovers:
             _remove(Path(item.path))
     return Collected(out, found, True)
 
@@ -83,7 +85,7 @@ def _leftovers(out: Path) -> list[Garbage]:
     places = [path for root in (out, previous_directory(out)) for path in sorted(root.rglob("*"))]
     found: list[Path] = []
     for path in places:
-        is_left = path.name.startswith(TEMP_PREFIX) or (path.name == _WORK and path.is_dir())
+        is_left = is_temp(path.name) or (path.name == _WORK and is_workplace(path))
         if is_left and not any(path.is_relative_to(other) for other in found):
             found.append(path)
     return [

@@ -17,7 +17,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,13 @@ from msgspec import structs
 
 from tokmill.artifacts.cache import cache_of, prepare_cache
 from tokmill.artifacts.cells import cell, table
-from tokmill.artifacts.directory import Artifact, remove_leftovers
+from tokmill.artifacts.directory import Artifact, claim, is_ours, remove_leftovers
 from tokmill.artifacts.history import history_entry
 from tokmill.artifacts.manifest import MANIFEST, Json, fingerprint_of
 from tokmill.artifacts.progress import Progress, Silence, open_journal, warnings_to
+from tokmill.artifacts.runs import foreign_in_run, foreign_in_step, recipe_in, refuse_foreign
 from tokmill.artifacts.step import Step
+from tokmill.artifacts.tombstones import PENDING_FILE
 from tokmill.engines.forking import load_ahead
 from tokmill.engines.local import EngineName, Resources, check_resources, parse_bytes
 from tokmill.engines.neighbours import restored_environment
@@ -46,11 +48,12 @@ from tokmill.pipeline.estimation.figures import (
     write_estimate,
 )
 from tokmill.pipeline.examination.examine import examine
-from tokmill.pipeline.freshness import review_plan
+from tokmill.pipeline.examination.places import OwnFiles
+from tokmill.pipeline.freshness import Freshness, review_plan
 from tokmill.pipeline.hashing import hashing_files
 from tokmill.pipeline.opened_tokenizer import begin_opening
-from tokmill.pipeline.plan import carry_forgotten_ids, plan_steps, steps_until
-from tokmill.pipeline.run_manifest import SET, write_run_manifest
+from tokmill.pipeline.plan import carry_forgotten_ids, plan_steps, step_names, steps_until
+from tokmill.pipeline.run_manifest import SET, former_sizes, name_sizes, told_removed, write_run_manifest
 from tokmill.pipeline.run_manifest import Asked as Asked
 from tokmill.pipeline.session import Session
 from tokmill.publish.node import CACHE_VARIABLE
@@ -65,8 +68,9 @@ from tokmill.stages.warnings import told_by_run
 from tokmill.storage.disk import make_directory
 from tokmill.storage.lease import open_lease
 from tokmill.storage.location import is_url, parse_url, refuse_squeezed_url
+from tokmill.storage.patterns import leaving_out, warn_of_left_out
 
-_WORK = ".work"  # of what has no file before the run
+_RECORDS = ".work/records"  # of what has no file before the run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,10 +147,10 @@ def run(
     read every byte of steps that are up to date, and make those that are damaged again; without it only files
     that are missing or have another size are noticed, and some of the others. `lean`: keep nothing
     beside the run of what was found out about its texts, which makes the next one cheaper. `slurm`: what jobs
-    ask for with that engine ({"partition": "long", "tokens.mem": "8G"}). `work` and
-    `replace` are for a URL: where the run works before it is published, and whether it may be published in
-    the place of another. With a URL and a cluster (`engine`) tasks read from the store and write there:
-    `work` has the driver's manifests, and nodes need no disk in common.
+    ask for with that engine ({"partition": "long", "tokens.mem": "8G"}). `replace`: the directory
+    may hold the run of another recipe, or the URL another publication. `work` is for a URL: where the run
+    works before it is published. With a URL and a cluster (`engine`) tasks read from the store and write
+    there: `work` has the driver's manifests, and nodes need no disk in common.
     """
     written, base = read_recipe(recipe, set), base_of(recipe)
     bound = parse_bytes(memory) if isinstance(memory, str) else memory
@@ -160,7 +164,7 @@ def run(
     is_stored = out is not None and is_url(out) and engine != "local"
     if is_stored:
         _check_stored(str(out), keep_previous=keep_previous, verify=verify)
-    with hashing_files() as hashing:
+    with hashing_files() as hashing, leaving_out(OwnFiles(place, out)):
         with warnings_to(progress.say) if progress is not None else contextlib.nullcontext():
             whole = examine(
                 written,
@@ -172,6 +176,10 @@ def run(
                 hashing=None if is_stored else hashing,
                 shares_disk=not is_stored,
             )
+            warn_of_left_out()
+
+        if out is None or not is_url(out):
+            _refuse_other_recipe(place, whole.name, may_replace=replace or keep_previous)
 
         def run_in(directory: Path) -> RunResult:
             return run_recipe(
@@ -207,6 +215,17 @@ def run(
                     stack.enter_context(_own_node(held.directory.parent))
             result = run_in(held.directory)
             return dataclasses.replace(result, published=held.publish(say))
+
+
+def _refuse_other_recipe(out: Path, name: str, *, may_replace: bool) -> None:
+    former = recipe_in(out)
+    if former not in (None, name) and not may_replace:
+        raise RecipeError(
+            f"holds the run of another recipe: {former}, and this one is {name}",
+            where=str(out),
+            next="give another directory (`--out`), or `--replace` to have this run in its place; "
+            "`--keep-previous` also keeps what is replaced beside it",
+        )
 
 
 @contextlib.contextmanager
@@ -254,15 +273,31 @@ class Plan:
     recipe: str
     steps: dict[str, list[str]]
     restored: list[str]  # of those that would run: kept as they were before, and only to be brought back
+    replaced: dict[str, int]  # bytes of finished steps that would be made again in the place of what is there
+    removed: dict[
+        str, int
+    ]  # bytes of finished steps that the recipe no longer names: they would be set aside
+    notes: list[str]  # what becomes of finished steps that are not up to date
     estimate: Estimate | None = None  # of a run from nothing
     free_bytes: int = 0  # on the disk of `out`
 
     def as_json(self) -> Json:
         steps = [
-            {"step": name, "current": not reasons, "restored": name in self.restored, "reasons": reasons}
+            {
+                "step": name,
+                "current": not reasons,
+                "restored": name in self.restored,
+                "reasons": reasons,
+                "replaced_bytes": self.replaced.get(name, 0),
+            }
             for name, reasons in self.steps.items()
         ]
-        told: Json = {"recipe": self.recipe, "steps": steps}
+        told: Json = {
+            "recipe": self.recipe,
+            "steps": steps,
+            "removed_bytes": self.removed,
+            "notes": self.notes,
+        }
         if self.estimate is not None:
             told |= {"estimate": self.estimate.as_json(), "free_bytes": self.free_bytes}
         return told
@@ -283,19 +318,38 @@ def plan(
     will come to; the run then records what was estimated beside what it was."""
     written, base = read_recipe(recipe, set), base_of(recipe)
     directory = place_of(written, base, out)
-    whole = examine(written, base, directory, until=until)
-    with _open_scratch() as scratch, written_objects(whole, scratch):
-        known = in_files(whole, scratch)
-        why = reasons_of(directory, whole.model_dump(mode="json"))
-        reviewed = review_plan(steps_until(plan_steps(known, base, directory), until), why)
-        found = estimate_run(known, base, progress) if estimate else None
+    with leaving_out(OwnFiles(directory, out)), _open_scratch() as scratch:
+        whole = examine(written, base, directory, until=until)
+        warn_of_left_out()
+        refuse_foreign(foreign_in_run(directory, step_names(whole)), directory)
+        with written_objects(whole, scratch):
+            known = in_files(whole, scratch)
+            every_step = plan_steps(known, base, directory)
+            why = reasons_of(directory, whole.model_dump(mode="json"))
+            reviewed = _reviewed(steps_until(every_step, until), why, directory)
+            found = estimate_run(known, base, progress) if estimate else None
     if found is not None:
         found = structs.replace(found, recipe=fingerprint_of(whole.model_dump(mode="json")))
         make_directory(directory)
         write_estimate(directory, found)
-    restored = [step.name for step, freshness in reviewed if freshness.previous is not None]
-    steps = {step.name: freshness.reasons for step, freshness in reviewed}
-    return Plan(whole.name, steps, restored, found, free_bytes(directory) if found is not None else 0)
+    replaced, removed = _replaced(reviewed), former_sizes(directory, every_step)
+    notes = [told_replaced(replaced)] if replaced else []
+    notes += [told_removed(removed, directory)] if removed else []
+    if recipe_in(directory) not in (None, whole.name):
+        notes.append(
+            f"{directory} holds the run of another recipe, {recipe_in(directory)}: a run needs `--replace`, "
+            "`--keep-previous` or another `--out`"
+        )
+    return Plan(
+        whole.name,
+        {name: known.reasons for name, known in reviewed.items()},
+        [name for name, known in reviewed.items() if known.previous is not None],
+        replaced,
+        removed,
+        notes,
+        found,
+        free_bytes(directory) if found is not None else 0,
+    )
 
 
 def base_of(recipe: str | Path | Mapping[str, Any] | Recipe) -> Path:
@@ -340,6 +394,8 @@ def written_objects(recipe: Recipe, directory: Path) -> Iterator[None]:
     finally:
         if in_memory:
             shutil.rmtree(directory, ignore_errors=True)
+            with contextlib.suppress(OSError):  # files of others
+                directory.parent.rmdir()
 
 
 def _file_of(source: Source, directory: Path) -> Path:
@@ -367,10 +423,11 @@ def run_recipe(
     `own`: by source, which of "source" and "domain" documents keep where their records say them. `settings`:
     keys of the recipe that its file has otherwise, for the record.
     """
+    refuse_foreign(foreign_in_run(out, step_names(recipe)), out)
     resources = resources or Resources(workers)
     if resources.engine != "local":
         base, out = base.absolute(), out.absolute()  # the same on every node
-    known = in_files(recipe, out / _WORK)
+    known = in_files(recipe, out / _RECORDS)
 
     def plan() -> list[Step]:
         carry_forgotten_ids(recipe, out)
@@ -394,7 +451,7 @@ def run_recipe(
         lean=lean,
         verify=verify,
         progress=progress,
-        files=written_objects(recipe, out / _WORK),
+        files=written_objects(recipe, out / _RECORDS),
     )
 
 
@@ -412,9 +469,11 @@ def run_steps(
     verify: bool = False,
     progress: Progress | None = None,
     files: contextlib.AbstractContextManager[object] | None = None,
+    sets_aside: bool = True,
 ) -> RunResult:
     """The steps that `plan` gives while nobody else works in `out`. `lean` None: a cache is as it is.
-    `files`: what the steps read and what is there for the time of the run alone."""
+    `files`: what the steps read and what is there for the time of the run alone. `sets_aside`: finished steps
+    that are not among them any more are kept beside the run."""
     progress = progress or Silence()
     check_resources(resources)
     started = time.monotonic()
@@ -430,7 +489,8 @@ def run_steps(
             resources,
             asked.shard_bytes,
             journal,
-            keep_previous=keep_previous,
+            # what a takedown that was cut short has still to remove is not kept
+            keep_previous=keep_previous and not (out / PENDING_FILE).is_file(),
             verify=verify,
             why=reasons_of(out, asked.recipe),
             check=lease.check,
@@ -448,7 +508,13 @@ def run_steps(
             every_step = plan()
             wanted = steps_until(every_step, until)
             journal.plan([step.name for step in wanted])
-            artifacts, ran, skipped = session.run_steps(wanted, leaves_sweeping=True)
+            reviewed = _reviewed(wanted, reasons_of(out, asked.recipe), out)
+            if not keep_previous and (sizes := _replaced(reviewed)):
+                journal.say(told_replaced(sizes))
+            for step in wanted:
+                if step.directory.is_dir() and not is_ours(step.directory):
+                    claim(step.directory)  # known by the manifest of the run, which goes now
+            artifacts, ran, skipped = session.run_steps(wanted, reviewed=reviewed, leaves_sweeping=True)
             environment = {
                 **session.describe_run(),
                 **({SET: asked.settings} if asked.settings else {}),
@@ -467,7 +533,8 @@ def run_steps(
                 artifacts,
                 environment,
                 has_changed=bool(ran or session.restored),
-                keep=keep_previous,
+                sets_aside=sets_aside,
+                say=journal.say,
                 settle=session.finish_sweeping,
             )
         finally:
@@ -475,6 +542,26 @@ def run_steps(
     seconds = time.monotonic() - started - session.compiling_seconds
     warnings = told_by_run(artifacts, asked.recipe)
     return RunResult(asked.name, out, ran, skipped, seconds, artifacts, session.restored, warnings)
+
+
+def _reviewed(steps: Sequence[Step], why: Callable[[Step], list[str]], out: Path) -> dict[str, Freshness]:
+    """The standing of every step, by name; files of others in the place of one that is to be made are
+    refused."""
+    reviewed = review_plan(steps, why)
+    stale = [step.directory for step, known in reviewed if not known.is_current]
+    refuse_foreign([path for directory in stale for path in foreign_in_step(directory)], out)
+    return {step.name: known for step, known in reviewed}
+
+
+def _replaced(reviewed: Mapping[str, Freshness]) -> dict[str, int]:
+    """Bytes of finished steps that are to be made otherwise."""
+    return {name: known.replaced_bytes for name, known in reviewed.items() if known.replaced_bytes}
+
+
+def told_replaced(sizes: Mapping[str, int]) -> str:
+    return (
+        f"to be made again, in the place of what is there: {name_sizes(sizes)}; `--keep-previous` keeps both"
+    )
 
 
 def _compared(estimate: Estimate | None, session: Session, seconds: float) -> Json:

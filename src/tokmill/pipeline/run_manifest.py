@@ -3,11 +3,13 @@
     artifacts ─┬─ ATTRIBUTION.md          by licence and source: what the builds hold
                └─ <out>/manifest.json     names every artifact with its digests; written last
 
-Artifacts of sources and builds that the recipe no longer has are removed first.
+Artifacts of sources and builds that the recipe no longer names are set aside first
+(`tokmill.artifacts.previous`), or removed in a takedown.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from tokmill.artifacts.cache import discard_cache
-from tokmill.artifacts.directory import Artifact, discard, has_all_files, open_artifact
+from tokmill.artifacts.directory import Artifact, discard, has_all_files, is_ours, open_artifact
 from tokmill.artifacts.history import history_entry, load_continues
 from tokmill.artifacts.manifest import (
     MANIFEST,
@@ -27,18 +29,15 @@ from tokmill.artifacts.manifest import (
     fingerprint_of,
     write_manifest,
 )
-from tokmill.artifacts.previous import set_aside
+from tokmill.artifacts.previous import previous_directory, set_aside
 from tokmill.artifacts.step import Step
 from tokmill.artifacts.tombstones import FORGOTTEN_FILE, PENDING_FILE, forgotten_facts
 from tokmill.errors import TokmillError
 from tokmill.pipeline.attribution import write_attribution
-from tokmill.pipeline.freshness import NAMED, assess
+from tokmill.pipeline.freshness import NAMED, SINGLE, assess
 from tokmill.pipeline.origins import as_read, stale_origins
 from tokmill.storage.disk import remove_file
 from tokmill.storage.location import file_sha256
-
-# kinds of which there is one directory; NAMED are the others
-_SINGLE = ("scores", "dedup", "split", "tokenizer", "tokens", "mixture", "curriculum")
 
 REVIEW = "review"  # in `environment`: the section of the recipe
 SET = "set"  # likewise: keys that the recipe's file has otherwise
@@ -63,11 +62,12 @@ def write_run_manifest(
     environment: Json,
     *,
     has_changed: bool,
-    keep: bool = False,
+    sets_aside: bool = True,
+    say: Callable[[str], None] = lambda line: None,
     settle: Callable[[], None] = lambda: None,
 ) -> None:
-    """`settle` waits until nobody else works in the directories of steps: their manifests may be written
-    again."""
+    """`sets_aside`: steps that the recipe no longer names are kept beside the run, and not removed. `settle`
+    waits until nobody else works in the directories of steps: their manifests may be written again."""
     for step in steps[len(artifacts) :]:  # later steps, if they still hold
         if all(name in artifacts for name in step.needs):
             freshness = assess(step, artifacts)
@@ -89,7 +89,7 @@ def write_run_manifest(
             return
     if stamped:
         remove_file(out / MANIFEST)  # it lists the manifests that are written next
-    _remove_former(out, steps, keep=keep)
+    _remove_former(out, steps, sets_aside=sets_aside and not pending.is_file(), say=say)
     attributed = write_attribution(out, artifacts)
     settle()
     for name, artifact in stamped.items():
@@ -118,23 +118,55 @@ def write_run_manifest(
     remove_file(pending)
 
 
-def _remove_former(out: Path, steps: Sequence[Step], *, keep: bool) -> None:
-    """Artifacts that no step of the run is for: of sources and builds that the recipe no longer has, and of
-    steps after the last one that the run has."""
+def former_steps(out: Path, steps: Sequence[Step]) -> dict[str, Path]:
+    """Artifacts that no step of the run is for, by name: of sources and builds that the recipe no longer has,
+    and of steps after the last one that the run has."""
     planned = {step.directory for step in steps}
     below = [path for parent in NAMED for path in sorted((out / parent).glob("*/"))]
-    single = [out / name for name in _SINGLE]
-    for directory in (*below, *single):
-        if directory not in planned and _was_ours(directory):
-            if keep:
-                set_aside(out, directory)
-            discard(directory)
-            if directory in single:
-                discard_cache(out, directory.name)
+    return {
+        path.relative_to(out).as_posix(): path
+        for path in (*below, *(out / name for name in SINGLE))
+        if path not in planned and is_ours(path)
+    }
 
 
-def _was_ours(directory: Path) -> bool:
-    return (directory / MANIFEST).is_file() or (directory / "receipts").is_dir()
+def former_sizes(out: Path, steps: Sequence[Step]) -> dict[str, int]:
+    """Bytes of the former steps that are finished."""
+    sizes: dict[str, int] = {}
+    for name, directory in former_steps(out, steps).items():
+        with contextlib.suppress(TokmillError):
+            artifact = open_artifact(directory)
+            sizes |= {} if artifact is None else {name: artifact.bytes}
+    return sizes
+
+
+def _remove_former(out: Path, steps: Sequence[Step], *, sets_aside: bool, say: Callable[[str], None]) -> None:
+    kept: dict[str, int] = {}
+    for name, directory in former_steps(out, steps).items():
+        if sets_aside and (size := set_aside(out, directory)) is not None:
+            kept[name] = size
+        discard(directory)
+        if name in SINGLE:
+            discard_cache(out, name)
+    if kept:
+        say(told_removed(kept, out))
+
+
+def told_removed(sizes: Mapping[str, int], out: Path) -> str:
+    return (
+        f"the recipe no longer names {name_sizes(sizes)}: kept in {previous_directory(out)} until "
+        f"`tokmill gc {out} --delete`"
+    )
+
+
+def name_sizes(steps: Mapping[str, int]) -> str:
+    """Steps, and how large they are together: "build/rows and 2 more (12.4 MB)"."""
+    names = list(steps)[:_NAMED_STEPS]
+    more = f" and {len(steps) - len(names)} more" if len(steps) > len(names) else ""
+    return f"{', '.join(names)}{more} ({sum(steps.values()) / 1e6:,.1f} MB)"
+
+
+_NAMED_STEPS = 4
 
 
 def _manifest_entry(out: Path, artifact: Artifact) -> FileEntry:

@@ -30,6 +30,7 @@ from tokmill.artifacts.manifest import (
 )
 from tokmill.artifacts.previous import bring_back, set_aside
 from tokmill.artifacts.progress import Progress
+from tokmill.artifacts.runs import foreign_in_step, refuse_foreign
 from tokmill.artifacts.step import Conduct, Outcome, Step, Task, Unawaited
 from tokmill.engines.cluster import Done, Engine
 from tokmill.engines.local import Resources, compile_kernels, open_engine
@@ -129,10 +130,11 @@ class Session:
         steps: Sequence[Step],
         given: Mapping[str, Artifact] | None = None,
         *,
+        reviewed: Mapping[str, Freshness] | None = None,
         leaves_sweeping: bool = False,
     ) -> tuple[dict[str, Artifact], list[str], list[str]]:
-        """`given`: artifacts of another run that these steps are made from. `leaves_sweeping`: who calls will
-        `finish_sweeping`."""
+        """`given`: artifacts of another run that these steps are made from. `reviewed`: what is known of the
+        steps already. `leaves_sweeping`: who calls will `finish_sweeping`."""
         artifacts: dict[str, Artifact] = dict(given or {})
         waiting, ran, skipped = list(steps), set[str](), set[str]()
         self._planned += steps
@@ -146,8 +148,12 @@ class Session:
                 names = {step.name for step in ready}
                 waiting = [step for step in waiting if step.name not in names]
             stale: list[tuple[Step, Freshness]] = []
+            changed = ran.union(self.restored)  # since the steps were reviewed
             for step in ready:
-                freshness = self._assess(step, artifacts, SAMPLED_BYTES // len(steps))
+                known = reviewed.get(step.name) if reviewed is not None else None
+                if known is None or not known.is_current or not changed.isdisjoint(step.needs):
+                    known = assess(step, artifacts, self._why)
+                freshness = self._sampled(known, SAMPLED_BYTES // len(steps))
                 if freshness.is_current or freshness.previous is not None:
                     artifacts[step.name], has_news = self._reuse(step, freshness), True
                     skipped.update([step.name] if freshness.is_current else [])
@@ -198,6 +204,7 @@ class Session:
             if is_unswept(found):
                 sweep(found)
         else:
+            refuse_foreign(foreign_in_step(step.directory), self._out)
             remove_file(self._out / MANIFEST)  # until this run ends, the directory is unfinished
             self._set_aside(step.directory)
             found = bring_back(found, step.directory)
@@ -205,10 +212,9 @@ class Session:
         self._progress.skip_step(step.name)
         return found
 
-    def _assess(self, step: Step, upstream: Mapping[str, Artifact], sampled_bytes: int) -> Freshness:
+    def _sampled(self, freshness: Freshness, sampled_bytes: int) -> Freshness:
         """A step that is up to date has its files, of the right size;
         some of them are read, or all (`verify`)."""
-        freshness = assess(step, upstream, self._why)
         if freshness.is_current and freshness.artifact is not None:
             damaged = damaged_file(freshness.artifact, None if self._verifies else sampled_bytes)
             if damaged is not None:
@@ -237,6 +243,7 @@ class Session:
         if step.kind == "ingest" and step.extra.follower is not None:
             opened.append(Path(step.extra.follower.directory))  # cleaned in the same pass
         for directory in opened:
+            refuse_foreign(foreign_in_step(directory), self._out)
             self._set_aside(directory)
             begin(directory)
         for directory in opened[1:]:

@@ -32,7 +32,7 @@ from tokmill.artifacts.manifest import MANIFEST, FileEntry, Json, Manifest, load
 from tokmill.errors import CorruptFile, ManifestError, StorageError
 from tokmill.publish.prefix import publication_prefix
 from tokmill.storage.cloud import Loaded
-from tokmill.storage.disk import TEMP_PREFIX, commit_bytes, open_commit, remove_file
+from tokmill.storage.disk import TEMP_PREFIX, commit_bytes, is_temp, open_commit, remove_file
 from tokmill.storage.location import ObjectUrl, file_sha256, parse_url, read_whole
 from tokmill.storage.objects import Store, open_store
 
@@ -169,7 +169,8 @@ def fetch(
     _check_directory(target, label, publication.manifest if build is None else None)
     commit_bytes(target / _NOTE, label.encode())
     for path in sorted(target.rglob(f"{TEMP_PREFIX}*")):  # of a fetch that was killed
-        remove_file(path)
+        if is_temp(path.name):
+            remove_file(path)
     report = on_bytes or (lambda done, total: None)
     total, done, reused = sum(entry.bytes for entry in files), 0, 0
     for entry in files:

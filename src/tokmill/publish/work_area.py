@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -36,6 +37,9 @@ _ASKED_BYTES = 1 << 20
 # Two parts of each may wait: 128 MiB with PART_BYTES of 16 MiB.
 _FILES_AT_A_TIME = 4
 _LOOKS_AT_A_TIME = 16
+
+# Names of objects, below the keys of their kinds
+_HEX, _HEX_JSON, _ANY = (re.compile(name) for name in ("[0-9a-f]{64}", "[0-9a-f]{64}\\.json", ".*"))
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -111,9 +115,12 @@ class WorkArea:
         return mine
 
     def remove(self, check: Callable[[], None]) -> None:
-        """All of it, receipts before what they vouch for. `check` raises when it is not ours to remove."""
-        for kind in (_RECEIPTS, _OBJECTS, _ORDERS):
-            keys = [meta.key for meta in self._store.list(f"{self._area.child(kind).key}/")]
+        """Remove all of it, receipts before what they vouch for; objects of others stay. `check` raises when
+        it is not ours to remove."""
+        for kind, names in ((_RECEIPTS, _HEX_JSON), (_OBJECTS, _HEX), (_ORDERS, _ANY)):
+            prefix = f"{self._area.child(kind).key}/"
+            keys = [meta.key for meta in self._store.list(prefix)]
+            keys = [key for key in keys if names.fullmatch(key.removeprefix(prefix))]
             for start in range(0, len(keys), 1000):
                 check()
                 self._store.delete_all(keys[start : start + 1000])

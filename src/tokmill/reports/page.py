@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 from tokmill.artifacts.cells import visible
 from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.runs import is_own_file, refuse_foreign
 from tokmill.errors import plural
 from tokmill.reports.charts import Section, brief, percent, prose, safe_json, shown
 from tokmill.reports.facts import gather_facts
@@ -265,9 +266,13 @@ def report(
 
 def write_report(directory: Path, out: str | Path | None, facts: Json, html: str) -> Report:
     page = Path(out) if out is not None else directory
-    page = page if out is not None and page.suffix in (".html", ".htm") else page / PAGE
-    commit_bytes(page, html.encode())
+    is_named = out is not None and page.suffix in (".html", ".htm")
+    page = page if is_named else page / PAGE
     figures = page.with_suffix(".json")
+    if not is_named and (page.exists() or figures.exists()) and not (page.is_file() and is_own_file(page)):
+        taken = [path for path in (page, figures) if path.exists()]
+        refuse_foreign(taken, page.parent, "move them elsewhere, or name another page: `--out FILE.html`")
+    commit_bytes(page, html.encode())
     text = json.dumps(facts, ensure_ascii=False, indent=1, allow_nan=False)
     commit_bytes(figures, text.encode() + b"\n")
     return Report(page, figures, facts)

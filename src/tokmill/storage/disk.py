@@ -36,6 +36,7 @@ import hashlib
 import io
 import itertools
 import os
+import re
 import secrets
 import stat
 import sys
@@ -220,6 +221,15 @@ def temp_beside(path: Path) -> Path:
     """A name that no other process has, here or in a pod that shares the disk;
     sweeps know it by its prefix."""
     return path.with_name(f"{TEMP_PREFIX}{os.getpid()}-{_mark()}-{next(_serial)}-{path.name}")
+
+
+# Of `temp_beside`, and of who is about to take over a lock (tokmill.storage.lease).
+_TEMP_NAME = re.compile(re.escape(TEMP_PREFIX) + r"(\d+-[0-9a-f]+-\d+|[0-9a-f]{16,64})-.+", re.DOTALL)
+
+
+def is_temp(name: str) -> bool:
+    """True for the name of a file that a process of ours was writing: others may begin with the prefix."""
+    return _TEMP_NAME.fullmatch(name) is not None
 
 
 def place_beside(directory: Path, suffix: str) -> Path:

@@ -11,19 +11,22 @@ begins with a dot is found only by a dot.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import difflib
 import fnmatch
 import functools
 import glob
 import json
+import logging
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
-from tokmill.errors import CorruptFile, EmptyGlob, InputError, StorageError
+from tokmill.errors import CorruptFile, EmptyGlob, InputError, StorageError, plural
 from tokmill.storage.cloud import Meta
 from tokmill.storage.location import (
     AnyPath,
@@ -36,6 +39,48 @@ from tokmill.storage.location import (
     read_whole,
 )
 from tokmill.storage.objects import open_store
+
+_LOG = logging.getLogger("tokmill.storage")
+
+
+class _LeftOut(NamedTuple):
+    is_own: Callable[[Path | ObjectUrl], bool]
+    found: dict[Path | ObjectUrl, None]
+
+
+_left_out: ContextVar[_LeftOut | None] = ContextVar("left_out", default=None)
+
+
+@contextlib.contextmanager
+def leaving_out(is_own: Callable[[Path | ObjectUrl], bool]) -> Iterator[None]:
+    """Find no files, objects and directories that are a command's own, until the block ends."""
+    token = _left_out.set(_LeftOut(is_own, {}))
+    try:
+        yield
+    finally:
+        _left_out.reset(token)
+
+
+def is_left_out(path: Path | ObjectUrl) -> bool:
+    left_out = _left_out.get()
+    if left_out is None or not left_out.is_own(path):
+        return False
+    left_out.found[path] = None
+    return True
+
+
+def warn_of_left_out() -> None:
+    """Say which files were left out until now, if any were."""
+    left_out = _left_out.get()
+    if left_out is not None and left_out.found:
+        count, first = len(left_out.found), next(iter(left_out.found))
+        _LOG.warning(
+            "%s that this command wrote itself %s left out of what it reads: %s%s",
+            plural(count, "file"),
+            "is" if count == 1 else "are",
+            first,
+            ", …" if count > 1 else "",
+        )
 
 
 def find_all_files(patterns: Iterable[str], base: Path) -> list[InputFile]:
@@ -78,9 +123,12 @@ def find_files(pattern: str, base: Path) -> list[InputFile]:
     wanted = Path(pattern).expanduser()
     root = base / Path(*fixed_part(wanted.parts))
     found = set()  # "**/**" matches a file more than once
-    for match in _matching(wanted, base):
+    matches = _matching(wanted, base)
+    for match in matches:
         path = base / match
         if match.endswith(os.sep):  # what is below a name; also said of a file, by "a.jsonl/**"
+            continue
+        if is_left_out(path):
             continue
         if path.is_file():
             found.add(_found_file(path, root, _as_written(match, pattern)))
@@ -94,6 +142,12 @@ def find_files(pattern: str, base: Path) -> list[InputFile]:
                 where=str(path),
                 next="fetch the file it points to, or remove the link",
             )
+    if not found and any(is_left_out(base / match) for match in matches):
+        raise EmptyGlob(
+            "the pattern matches only files that this command wrote itself",
+            where=pattern,
+            next="name the files that are to be read, or give another directory with `--out`",
+        )
     if not found and (base / wanted).is_dir():
         raise _is_directory(pattern)
     if not found:
@@ -268,7 +322,8 @@ def find_objects(pattern: str) -> list[InputFile]:
         meta = store.head(url.key)
         return [] if meta is None else [_found(url, meta, fixed)]
     listed = {meta.key: meta for meta in store.list(f"{fixed}/" if fixed else "")}  # a page may come twice
-    return [_found(url, listed[key], fixed) for key in sorted(listed) if _matches(key.split("/"), wanted)]
+    keys = [key for key in sorted(listed) if _matches(key.split("/"), wanted)]
+    return [_found(url, listed[key], fixed) for key in keys if not is_left_out(url._replace(key=key))]
 
 
 def _found(url: ObjectUrl, meta: Meta, fixed: str) -> InputFile:

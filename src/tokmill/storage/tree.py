@@ -25,6 +25,7 @@ from tokmill.errors import EmptyGlob, InputChanged, InputError
 from tokmill.storage.disk import ChunkStream, told_as_unreadable, unreadable
 from tokmill.storage.gitignore import Rules, parse_rules
 from tokmill.storage.location import InputFile, Stat
+from tokmill.storage.patterns import is_left_out
 
 _PART_FILES, _PART_BYTES = 4096, 16 << 20
 _MAX_RULES_BYTES = 1 << 20
@@ -177,6 +178,8 @@ def _walk(root: bytes, ends: tuple[bytes, ...], uses_gitignore: bool) -> Iterato
                     if entry.name == b".git":
                         continue
                 elif not entry.name.endswith(ends) and not _leads_to_directory(entry):
+                    continue
+                if is_left_out(Path(os.fsdecode(entry.path))):
                     continue
                 path = prefix + entry.name
                 if rules and _is_ignored(rules, path, entry.name, is_directory):

@@ -25,6 +25,7 @@ from typing import NamedTuple
 from tokmill.artifacts.history import history_entry
 from tokmill.artifacts.manifest import Json, Manifest
 from tokmill.artifacts.progress import Progress, Silence
+from tokmill.artifacts.runs import foreign_in_step, refuse_foreign
 from tokmill.artifacts.step import Step
 from tokmill.artifacts.tombstones import add_forgotten
 from tokmill.audit.opened import load_finished
@@ -154,7 +155,8 @@ def _decide(
         refuse_emptied_domains(run, chosen, root.config)
         # what is missing is missed before anything is written
         history_entry(out)
-        steps_of_run(out, list(run.artifacts), root.config, _home(out, base), affected["sources"])
+        steps = steps_of_run(out, list(run.artifacts), root.config, _home(out, base), affected["sources"])
+        refuse_foreign([path for step in steps for path in foreign_in_step(step.directory)], out, _MOVE)
         known = add_forgotten(run.forgotten, chosen.hashes, root.digest)
         forgotten = with_takedown(known, run.forgotten, selection, root.digest)
         return set_out(out, run, root, forgotten, affected, asked)
@@ -196,7 +198,9 @@ def _rebuild(
         return steps
 
     asked = Asked(pending.name, pending.recipe, pending.shard_bytes, pending.review, pending.settings)
-    result = run_steps(asked, home, out, plan, resources=Resources(workers), progress=progress)
+    result = run_steps(
+        asked, home, out, plan, resources=Resources(workers), progress=progress, sets_aside=False
+    )
     return Forgetting(
         out,
         True,
@@ -206,6 +210,9 @@ def _rebuild(
         tuple(result.skipped),
         tuple(pending.removed),
     )
+
+
+_MOVE = "move them elsewhere: what is in these directories is made again"
 
 
 def _home(out: Path, base: str | Path | None) -> Path:

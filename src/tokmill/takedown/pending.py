@@ -7,7 +7,6 @@ what quotes documents removed, manifests aside
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ import msgspec
 
 from tokmill.artifacts.directory import begin
 from tokmill.artifacts.manifest import MANIFEST, Json, Manifest, canonical
-from tokmill.artifacts.previous import previous_directory
-from tokmill.artifacts.runs import DERIVED
+from tokmill.artifacts.previous import previous_directory, remove_previous
+from tokmill.artifacts.runs import DERIVED, is_own_file
 from tokmill.artifacts.step import Step
 from tokmill.artifacts.tombstones import PENDING_FILE, write_forgotten
 from tokmill.audit.places import RunPlaces, text_index_path
@@ -43,7 +42,8 @@ class Pending(msgspec.Struct):
 
 def set_out(out: Path, run: RunPlaces, root: Manifest, forgotten: Any, affected: Json, asked: str) -> Pending:
     """What is to be done, on disk before anything is."""
-    derived = (*DERIVED, f"../{previous_directory(out).name}", str(text_index_path(run).absolute()))
+    derived = [name for name in DERIVED if (out / name).is_file() and is_own_file(out / name)]
+    derived += [f"../{previous_directory(out).name}", str(text_index_path(run).absolute())]
     pending = Pending(
         selection=asked,
         name=root.step,
@@ -71,7 +71,7 @@ def set_aside(out: Path, pending: Pending, steps: list[Step]) -> None:
     (out / MANIFEST).unlink(missing_ok=True)
     for name in pending.removed:
         if (out / name).is_dir():  # steps as they were before
-            shutil.rmtree(out / name)
+            remove_previous(out)
         else:
             (out / name).unlink(missing_ok=True)
     stale: set[str] = set()

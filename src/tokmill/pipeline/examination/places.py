@@ -7,9 +7,63 @@ import os
 import shutil
 from pathlib import Path
 
+from tokmill.artifacts.cache import cache_directory
+from tokmill.artifacts.directory import is_ours
+from tokmill.artifacts.manifest import MANIFEST
+from tokmill.artifacts.previous import previous_directory
+from tokmill.artifacts.runs import BESIDE, is_own_file
 from tokmill.errors import DiskFull, InputError, StorageError
 from tokmill.pipeline.examination.mistakes import Found, Sizes
+from tokmill.pipeline.freshness import NAMED, SINGLE
+from tokmill.publish.prefix import is_prefix
+from tokmill.publish.work_area import WORK
 from tokmill.recipe import Recipe
+from tokmill.storage.lease import CLAIM
+from tokmill.storage.location import ObjectUrl, is_url, parse_url
+
+
+class OwnFiles:
+    """Tells the files that a run wrote itself from those that it is to read: its steps, also as they were
+    before, its cache, and what lies beside its steps."""
+
+    def __init__(self, directory: Path, out: object) -> None:
+        """`directory`: where the run works; `out`: where it was told to write, which may be a URL."""
+        self._out = directory.resolve()
+        self._roots = [self._out, previous_directory(self._out)]
+        self._cache = cache_directory(self._out)
+        self._url = parse_url(str(out)) if is_url(out) else None
+        self._places: dict[Path, Path] = {}
+        self._steps: dict[Path, bool] = {}
+
+    def __call__(self, path: Path | ObjectUrl) -> bool:
+        return self._is_own(path) if isinstance(path, Path) else self._is_published(path)
+
+    def _is_own(self, path: Path) -> bool:
+        if path.parent not in self._places:
+            self._places[path.parent] = path.parent.resolve()
+        place = self._places[path.parent] / path.name
+        if place.is_relative_to(self._cache):
+            return True
+        root = next((root for root in self._roots if place.is_relative_to(root)), None)
+        if root is None:
+            return False
+        parts = place.relative_to(root).parts
+        if root == self._out and len(parts) == 1 and parts[0] in BESIDE:
+            return is_own_file(place)
+        depth = (1 if parts[0] in SINGLE else 2) + (root != self._out)  # of a step, and of one that is kept
+        step = root.joinpath(*parts[:depth])
+        if parts[0] not in (*SINGLE, *NAMED) or len(parts) < depth:
+            return False
+        if step not in self._steps:
+            self._steps[step] = is_ours(step)
+        return self._steps[step]
+
+    def _is_published(self, url: ObjectUrl) -> bool:
+        if self._url is None or url[:-1] != self._url[:-1] or not url.key.startswith(f"{self._url.key}/"):
+            return False
+        first, *below = url.key.removeprefix(f"{self._url.key}/").split("/")
+        return first in (MANIFEST, CLAIM) if not below else first == WORK or is_prefix(first)
+
 
 _LOG = logging.getLogger("tokmill.pipeline")
 

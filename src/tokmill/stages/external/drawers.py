@@ -9,7 +9,7 @@ and a task that was killed leaves them to the sweep of its step.
 from __future__ import annotations
 
 import contextlib
-import tempfile
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.artifacts.step import Task
-from tokmill.storage.disk import TEMP_PREFIX, load_array, read_arrays, told_as_unwritable
+from tokmill.storage.disk import load_array, read_arrays, temp_beside, told_as_unwritable
 
 _READ_ROWS = 1 << 19
 
@@ -57,8 +57,9 @@ class Drawers:
 
 @contextlib.contextmanager
 def open_scratch(task: Task) -> Iterator[Path]:
-    # what cannot be removed now is swept with the step
-    with tempfile.TemporaryDirectory(
-        prefix=TEMP_PREFIX, dir=task.directory, ignore_cleanup_errors=True
-    ) as folder:
-        yield Path(folder)
+    folder = temp_beside(Path(task.directory) / "drawers")
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # what cannot be removed now is swept with the step
