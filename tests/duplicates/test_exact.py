@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cleaned import clean
 from duplicates.deduped import dedup
-from tokmill.duplicates.shingling import Matches, exact_hashes, match_equal, partition_of
+from tokmill.duplicates.shingling import Matches, folded_hashes, match_equal, partition_of
 
 # Pairs and triples that fold together, and neighbours that must not.
 LETTERS = [*"AaＡﬁßẞéÉKkİı①1Σςσᾳ가가\u0301\u0307\u0345", "fi", "FI", "SS", "e\u0301", "i\u0307", "日本語"]
@@ -33,7 +33,7 @@ def slow_fold(text: str) -> str:
 def hashes_of(texts: list[str], margin: int = 0) -> list[tuple[int, int]]:
     around = ["outside É"] * margin
     column = pa.array([*around, *texts, *around], pa.large_string()).slice(margin, len(texts))
-    found = exact_hashes(column, np.array([text.isascii() for text in texts], np.bool_))
+    found = folded_hashes(column, np.array([text.isascii() for text in texts], np.bool_))
     assert found.dtype == np.uint64
     assert found.shape == (len(texts), 2)
     return [(int(high), int(low)) for high, low in found]

@@ -16,6 +16,7 @@ A rank is an int64, the least is kept first. Shards are ranked one by one: nothi
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -247,6 +248,45 @@ def considered_rows(inputs: Sequence[Input], number: int) -> NDArray[np.int64]:
         if item.role in TABLES.values():
             considered[np.asarray(load_range(Path(item.path), "shard", number).column("row"))] = False
     return np.flatnonzero(considered)
+
+
+LATER = pa.schema(
+    [
+        pa.field("shard", pa.uint32(), nullable=False),
+        pa.field("row", pa.uint32(), nullable=False),
+        pa.field("is_settled", pa.bool_(), nullable=False),
+    ]
+)
+
+
+def later_copies(
+    inputs: Sequence[Input], number: int, rows: int
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Two flags per row of a shard. The row has a copy before it, by URL or text; and it is settled: whatever
+    becomes of the first document with its text, it is dropped too."""
+    is_later, is_settled = np.zeros((2, rows), np.bool_)
+    for item in inputs:
+        if item.role == "later":
+            table = load_range(Path(item.path), "shard", number)
+            own = np.asarray(table.column("row"))
+            is_later[own] = True
+            is_settled[own] |= np.asarray(table.column("is_settled"))
+    return is_later, is_settled
+
+
+def resolves_copies(options: DedupOptions) -> bool:
+    """True if what becomes of a copy hangs on other methods too, which may drop the first of its equals."""
+    near = getattr(options, "near", None)
+    return bool(
+        getattr(options, "url", None)
+        or getattr(options, "templates", None)
+        or (near is not None and near.policy == "drop")
+    )
+
+
+def row_starts(shards: Sequence[Shard]) -> tuple[int, ...]:
+    """The number of the first row of each shard, and how many rows there are."""
+    return (0, *itertools.accumulate(shard.documents.rows for shard in shards))
 
 
 def load_ranked(inputs: Sequence[Input], number: int, keep: Keep) -> Ranked:

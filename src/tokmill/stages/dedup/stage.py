@@ -42,10 +42,12 @@ from tokmill.artifacts.step import (
     tables_of,
 )
 from tokmill.artifacts.upstream import Shard, list_shards, write_shard_table
+from tokmill.duplicates.near import NearOptions
 from tokmill.errors import DedupLimit, InputError
 from tokmill.recipe import names
 from tokmill.schema import DEDUP_EDITS, DROPS, VERDICTS, ledger_table, one_piece
 from tokmill.stages.dedup.method import (
+    TABLES,
     UNSAID,
     Considered,
     DedupOptions,
@@ -54,7 +56,10 @@ from tokmill.stages.dedup.method import (
     is_date,
     keep_of,
     rank_inputs,
+    resolves_copies,
+    row_starts,
 )
+from tokmill.stages.dedup.survivors import ResolveOptions, perform_resolve
 from tokmill.stages.losses import by_source, find_losses
 from tokmill.stages.warnings import tell
 from tokmill.storage.tables import load_range, load_table
@@ -133,12 +138,26 @@ def conduct(step: DedupStep, upstream: Mapping[str, Artifact]) -> Conduct:
             for shard in shards
         ]
 
+    edges: list[Input] = []  # of copies that are still to be resolved
     for method in METHODS:
         asked = getattr(options, method.key)
+        if method.key == "near" and edges and not (asked and asked.policy == "drop"):
+            receipts = yield [_resolve_task(step, shards, None, edges, found)]
+            found += _drop_tables(step, receipts)
+            kept += receipts
+            edges = []
         if not asked:
             continue
         receipts = yield from method.find(step, asked, considered(method))
-        found += tables_of(step, receipts, method.table)
+        alike = tables_of(step, receipts, "edges")
+        edges += alike
+        found += tables_of(step, receipts, "later")
+        if method.key == "near":
+            receipts = yield [_resolve_task(step, shards, asked, edges, found)]
+            edges = []
+        elif alike:
+            continue
+        found += _drop_tables(step, receipts)
         found += tables_of(step, receipts, method.edits.table) if method.edits else []
         kept += receipts
         if method.facts is not None:
@@ -147,6 +166,37 @@ def conduct(step: DedupStep, upstream: Mapping[str, Artifact]) -> Conduct:
     _check_losses(step, verdicts, shards)
     _tell_losses(step, verdicts, shards)
     return Outcome([*kept, *verdicts], add_counts(NO_DOCUMENTS, sum_counts(verdicts)), facts)
+
+
+def _drop_tables(step: DedupStep, receipts: list[Receipt]) -> list[Input]:
+    return [item for table in TABLES.values() for item in tables_of(step, receipts, table)]
+
+
+def _resolve_task(
+    step: DedupStep,
+    shards: list[Shard],
+    near: NearOptions | None,
+    edges: list[Input],
+    found: list[Input],
+) -> Task[ResolveOptions]:
+    options = step.options
+    asked = [key for key in ("url", "exact") if getattr(options, key)]
+    finds_copies = near is None or (near.policy == "drop" and resolves_copies(options))
+    return Task(
+        function="dedup.resolve",
+        key="near" if near else "copies",
+        options=ResolveOptions(
+            near=near,
+            starts=row_starts(shards),
+            shards=tuple(shard.name for shard in shards),
+            sources=tuple(shard.source for shard in shards),
+            reference=options.reference,
+            copies=tuple(TABLES[key] for key in asked) if finds_copies else (),
+            inherits=not getattr(options, "templates", None),
+        ),
+        inputs=[*edges, *(item for item in found if item.role in TABLES.values())],
+        directory=str(step.directory),
+    )
 
 
 def _sweep_cache(step: DedupStep, shards: list[Shard]) -> None:
@@ -366,6 +416,7 @@ STAGE = Stage(
     {
         **{name: function for method in METHODS for name, function in method.tasks.items()},
         "dedup.dates": TaskFunction(DateOptions, perform_dates),
+        "dedup.resolve": TaskFunction(ResolveOptions, perform_resolve),
         "dedup.verdicts": TaskFunction(VerdictOptions, perform_verdicts),
     },
 )
