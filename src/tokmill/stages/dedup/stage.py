@@ -287,7 +287,7 @@ def perform_verdicts(task: Task[VerdictOptions]) -> Made:
         )
         for method in METHODS
     ]
-    found = pa.concat_tables(parts).sort_by("row").combine_chunks()
+    found = _last_of_row(pa.concat_tables(parts))
     rows = np.asarray(found.column("row"))
     kept[rows] = False
     place = np.full(len(kept), -1, np.int64)
@@ -312,6 +312,15 @@ def perform_verdicts(task: Task[VerdictOptions]) -> Made:
     dropped = {reason: reasons.count(reason) for reason in known if reason in reasons}
     counts = {"in": considered, "kept": int(kept.sum()), "dropped": dropped, "quarantined": {}}
     return Made(files, {**counts, "edited": {reason: table.num_rows for reason, table in edited.items()}})
+
+
+def _last_of_row(found: Any) -> Any:
+    """By row; where several methods tell of a document, as the last of them does."""
+    rows = np.asarray(found.column("row"))
+    order = np.argsort(rows, kind="stable")
+    is_last = np.diff(rows[order], append=np.uint32(0)) != 0
+    is_last[-1:] = True
+    return found.take(pa.array(order[is_last])).combine_chunks()
 
 
 def _drops(tables: list[Any], method: Method[Any]) -> Any:

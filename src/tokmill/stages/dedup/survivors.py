@@ -37,6 +37,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import FileEntry, Json, file_entry
@@ -218,26 +219,36 @@ class ResolveOptions(TaskOptions, frozen=True):
 class Places:
     """Shards and rows of documents by their numbers, with the names of the shards."""
 
-    def __init__(self, options: ResolveOptions) -> None:
-        self.starts = np.asarray(options.starts, np.int64)
-        self._names = pa.array(options.shards, pa.string())
+    def __init__(self, starts: Sequence[int], shards: Sequence[str]) -> None:
+        self._starts = np.asarray(starts, np.int64)
+        self._names = pa.array(shards, pa.string())
 
     def of(self, numbers: Numbers) -> tuple[Numbers, Numbers]:
-        shards = np.searchsorted(self.starts, numbers, side="right") - 1
-        return shards, numbers - self.starts[shards]
+        shards = np.searchsorted(self._starts, numbers, side="right") - 1
+        return shards, numbers - self._starts[shards]
 
     def named(self, numbers: Numbers) -> list[Any]:
         """Two columns: name of the shard, and row."""
         shards, rows = self.of(numbers)
         return [self._names.take(pa.array(shards)), rows.astype(np.uint32)]
 
-    def numbered(self, numbers: Numbers) -> list[Any]:
+    def counted(self, numbers: Numbers) -> list[Any]:
         """Two columns: number of the shard, and row."""
         return [column.astype(np.uint32) for column in self.of(numbers)]
 
+    def read_drops(self, item: Input) -> Iterator[tuple[Numbers, Numbers]]:
+        """Documents of a table of drops and their survivors, where they have one."""
+        for part in read_tables(Path(item.path), MATCHES.names):
+            part = part.filter(pc.is_valid(part.column("survivor_shard")))
+            shards = np.asarray(pc.index_in(part.column("survivor_shard"), value_set=self._names))
+            own, rows, others = (
+                np.asarray(part.column(name)).astype(np.int64) for name in ("shard", "row", "survivor_row")
+            )
+            yield self._starts[own] + rows, self._starts[shards] + others
+
 
 def perform_resolve(task: Task[ResolveOptions]) -> Made:
-    options, places = task.options, Places(task.options)
+    options, places = task.options, Places(task.options.starts, task.options.shards)
     edges = open_runs(task.inputs, "edges", EDGES)
     dropped = _dropped_before(task)
     outside = dropped.copy()  # of every cluster: dropped, and not for being similar itself
@@ -404,19 +415,15 @@ class _ByCluster:
         return told
 
 
-class _ByNumber:
-    """Some rows in order of their numbers, a drawer at a time."""
+class ByNumber:
+    """Rows in order of their numbers, a drawer at a time. `rows`: about how many there will be."""
 
     def __init__(self, scratch: Path, name: str, record: Any, documents: int, rows: int) -> None:
-        self._held, self._documents, self._drawers = (
-            Drawers(scratch, name, record),
-            documents,
-            -(-rows // AT_ONCE),
-        )
+        self._held, self._documents = Drawers(scratch, name, record), documents
+        self._drawers = -(-rows // AT_ONCE)
 
-    def put(self, rows: Any) -> None:
-        home = rows["number"] * self._drawers // self._documents
-        self._held.put(home, *(rows[name] for name in rows.dtype.names))
+    def put(self, numbers: Numbers, *columns: NDArray[Any]) -> None:
+        self._held.put(numbers * self._drawers // max(self._documents, 1), numbers, *columns)
 
     def read(self) -> Iterator[Any]:
         for drawer in range(self._drawers):
@@ -432,11 +439,12 @@ def _write_copies(
         open_scratch(task) as scratch,
         open_table(task, f"{table}.parquet", table, MATCHES, by="shard") as written,
     ):
-        by_number = _ByNumber(scratch, table, _WALKED, task.options.starts[-1], rows)
+        by_number = ByNumber(scratch, table, _WALKED, task.options.starts[-1], rows)
         for part in walked.read(0):
-            by_number.put(part[part["kind"] == kind])
+            own = part[part["kind"] == kind]
+            by_number.put(*(own[name] for name, _ in _WALKED))
         for part in by_number.read():
-            columns = [*places.numbered(part["number"]), *places.named(part["survivor"])]
+            columns = [*places.counted(part["number"]), *places.named(part["survivor"])]
             written.append(pa.table(columns, schema=MATCHES))
     return written.entry
 
@@ -452,7 +460,7 @@ def _write(
     """Both tables of near duplicates, and the size of the largest cluster."""
     assert task.options.near is not None
     drops, largest = task.options.near.policy == "drop", 0
-    by_number = _ByNumber(scratch, "number", TOLD, task.options.starts[-1], duplicates)
+    by_number = ByNumber(scratch, "number", TOLD, task.options.starts[-1], duplicates)
     with open_table(task, "clusters.parquet", "clusters", CLUSTERS, by="cluster") as clusters:
         for drawer in range(by_cluster.drawers):
             told = by_cluster.load(drawer)
@@ -460,13 +468,11 @@ def _write(
             clusters.append(_clusters(told, ~(is_like & drops), places))
             largest = max(largest, int(told["size"].max(initial=0)))
             if drops:
-                by_number.put(told[is_like])
+                by_number.put(*(told[is_like][name] for name, _ in TOLD))
     for part in walked.read(0):
         copies = part[part["kind"] == LIKE]
-        told = np.full(len(copies), _NO_CLUSTER, TOLD)
-        for name in ("number", "survivor", "similarity"):
-            told[name] = copies[name]
-        by_number.put(told)
+        none = np.full(len(copies), _NO_CLUSTER)
+        by_number.put(copies["number"], none, copies["survivor"], copies["similarity"], none)
     with open_table(task, "near.parquet", "near", DROPS, by="shard") as near:
         for part in by_number.read():
             near.append(_drops(part, places))
@@ -485,7 +491,7 @@ def _drops(told: Any, places: Places) -> Any:
     is_alone = told["cluster"] == _NO_CLUSTER
     return pa.table(
         [
-            *places.numbered(told["number"]),
+            *places.counted(told["number"]),
             *places.named(told["survivor"]),
             told["similarity"],
             *(pa.array(told[name], mask=is_alone) for name in ("cluster", "size")),
