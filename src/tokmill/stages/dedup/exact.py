@@ -22,7 +22,7 @@ from tokmill.artifacts.manifest import Receipt
 from tokmill.artifacts.step import Made, Task, TaskFunction, TaskOptions, table_input
 from tokmill.artifacts.upstream import Shard, write_task_table
 from tokmill.duplicates.shingling import Matches, match_equal
-from tokmill.kernels.survivors import EXACT
+from tokmill.kernels.survivors import EXACT, URL
 from tokmill.schema import MATCHES
 from tokmill.stages.dedup.method import (
     LATER,
@@ -153,8 +153,8 @@ def write_hashes(task: Task[Any], rows: Any, high: Any, low: Any) -> Made:
         high = high ^ scope_salts(task, rows, group=0, by_source=True)
     order = np.argsort(high, kind="stable")
     ranks = load_ranks(task.inputs, task.options.keep)
-    is_later, _ = later_copies(task.inputs, task.options.number, len(ranks))
-    columns = [column[order] for column in (high, low, ranks[rows], rows, is_later[rows])]
+    is_later = later_copies(task.inputs, task.options.number, len(ranks)).by_url[rows]
+    columns = [column[order] for column in (high, low, ranks[rows], rows, is_later)]
     return Made([write_run(task, "hashes", columns, HASHES)], {})
 
 
@@ -209,9 +209,9 @@ def _write_groups(
     is_copy = first[members] != members
     copies, is_settled = members[is_copy], is_settled[is_copy]
     in_order = np.argsort(copies)
+    is_page = np.full(len(copies), options.kind == URL)
     later = pa.table(
-        [shard[copies[in_order]], row[copies[in_order]], is_settled[in_order]],
-        schema=LATER,
+        [shard[copies[in_order]], row[copies[in_order]], is_page, is_settled[in_order]], schema=LATER
     )
     numbers = np.asarray(options.starts, np.int64)[shard] + row
     members = members[np.lexsort((members, rank[members]))]

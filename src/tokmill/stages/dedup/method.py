@@ -254,24 +254,30 @@ LATER = pa.schema(
     [
         pa.field("shard", pa.uint32(), nullable=False),
         pa.field("row", pa.uint32(), nullable=False),
+        pa.field("is_page", pa.bool_(), nullable=False),  # of a URL that was there before; else a text
         pa.field("is_settled", pa.bool_(), nullable=False),
     ]
 )
 
 
-def later_copies(
-    inputs: Sequence[Input], number: int, rows: int
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Two flags per row of a shard. The row has a copy before it, by URL or text; and it is settled: whatever
-    becomes of the first document with its text, it is dropped too."""
-    is_later, is_settled = np.zeros((2, rows), np.bool_)
+class LaterCopies(NamedTuple):
+    """Flags per row of a shard: it has a copy before it."""
+
+    by_url: NDArray[np.bool_]
+    by_text: NDArray[np.bool_]
+    is_settled: NDArray[np.bool_]  # by text: whatever becomes of the first of its equals, it is dropped too
+
+
+def later_copies(inputs: Sequence[Input], number: int, rows: int) -> LaterCopies:
+    found = LaterCopies(*np.zeros((3, rows), np.bool_))
     for item in inputs:
         if item.role == "later":
             table = load_range(Path(item.path), "shard", number)
-            own = np.asarray(table.column("row"))
-            is_later[own] = True
-            is_settled[own] |= np.asarray(table.column("is_settled"))
-    return is_later, is_settled
+            own, is_page = (np.asarray(table.column(name)) for name in ("row", "is_page"))
+            found.by_url[own[is_page]] = True
+            found.by_text[own[~is_page]] = True
+            found.is_settled[own[np.asarray(table.column("is_settled"))]] = True
+    return found
 
 
 def resolves_copies(options: DedupOptions) -> bool:

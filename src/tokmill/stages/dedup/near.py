@@ -102,6 +102,8 @@ BANDS_AT_ONCE = 2_000_000
 # A pair is 49 bytes, and three times that while pairs are sorted.
 PAIRS_AT_ONCE = 1_000_000
 
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+
 Numbers = NDArray[np.int64]
 
 
@@ -212,13 +214,17 @@ def _find_near(step: DedupStep, asked: NearOptions, considered: Sequence[Conside
 def perform_fingerprint(task: Task[FingerprintOptions]) -> Made:
     options, near = task.options, task.options.near
     ranks = load_ranks(task.inputs, options.keep)
-    _, is_settled = later_copies(task.inputs, options.number, len(ranks))
+    copies = later_copies(task.inputs, options.number, len(ranks))
     rows = considered_rows(task.inputs, options.number)
-    rows = rows[~is_settled[rows]]
+    rows = rows[~copies.is_settled[rows]]
     digests, values = signed_rows(task, rows, near)
     has_words = np.flatnonzero(digests != 0)
-    values, rows = values[has_words], rows[has_words]
-    columns: list[Any] = [ranks[rows], digests[has_words], rows, values]
+    digests, values, rows = digests[has_words], values[has_words], rows[has_words]
+    # Of equal fingerprints the first stands for all where candidates are listed. One that may be dropped for its
+    # URL stands for itself alone: then the others are still to be compared.
+    own = copies.by_url[rows]
+    digests[own] ^= (np.uint64(options.number << 32) + rows[own].astype(np.uint64) + np.uint64(1)) * _SPREAD
+    columns: list[Any] = [ranks[rows], digests, rows, values]
     fingerprints = write_run(task, "fingerprints", columns, fingerprint_layout(near))
     # of another source is of another bucket, where sources are kept apart
     salt = scope_salts(task, rows, group=options.group, by_source=options.by_source)

@@ -46,6 +46,7 @@ from tokmill.duplicates.near import NearOptions
 from tokmill.errors import DedupLimit, InputError
 from tokmill.recipe import names
 from tokmill.schema import DEDUP_EDITS, DROPS, VERDICTS, ledger_table, one_piece
+from tokmill.stages.dedup.exact import FOLDED
 from tokmill.stages.dedup.method import (
     TABLES,
     UNSAID,
@@ -100,6 +101,7 @@ class VerdictOptions(TaskOptions, frozen=True):
     number: int
     shard: str
     source: str
+    details: dict[str, str]  # by the table of a method: what the ledger tells of all its drops
 
 
 def said_versions(options: DedupOptions, *, has_chats: bool) -> dict[str, str]:
@@ -284,6 +286,7 @@ def perform_verdicts(task: Task[VerdictOptions]) -> Made:
         _drops(
             [load_range(path, "shard", task.options.number) for path in task.paths(method.table)],
             method,
+            task.options.details.get(method.table),
         )
         for method in METHODS
     ]
@@ -323,9 +326,12 @@ def _last_of_row(found: Any) -> Any:
     return found.take(pa.array(order[is_last])).combine_chunks()
 
 
-def _drops(tables: list[Any], method: Method[Any]) -> Any:
+def _drops(tables: list[Any], method: Method[Any], detail: str | None) -> Any:
     """Rows of one reason, with the columns of a verdict."""
     table = pa.concat_tables([DROPS.empty_table(), *tables], promote_options="default")
+    if detail is not None:
+        details = pa.repeat(pa.scalar(detail, pa.string()), table.num_rows)
+        table = table.set_column(table.column_names.index("detail"), "detail", details)
     if method.similarity is not None:
         similarity = table.column("similarity").fill_null(method.similarity)
         table = table.set_column(table.column_names.index("similarity"), "similarity", similarity)
@@ -341,10 +347,12 @@ def _is_of(path: Path, key: str) -> bool:
 
 
 def _verdict_task(step: Step, shard: Shard, found: list[Input]) -> Task:
+    is_folded = step.options.exact == FOLDED
+    details = {TABLES["exact"]: "folded: case, white space and Unicode form aside"} if is_folded else {}
     return Task(
         function="dedup.verdicts",
         key=f"{shard.number:05d}",
-        options=VerdictOptions(number=shard.number, shard=shard.name, source=shard.source),
+        options=VerdictOptions(number=shard.number, shard=shard.name, source=shard.source, details=details),
         inputs=[shard.documents, shard.marks, *_concerning(shard, found)],
         directory=str(step.directory),
     )

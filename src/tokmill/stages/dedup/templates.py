@@ -179,8 +179,8 @@ def _counted_rows(task: Task[HostOptions]) -> NDArray[np.int64]:
     """Documents of a shard without a copy before them."""
     rows = considered_rows(task.inputs, task.options.number)
     (marks,) = (item for item in task.inputs if item.role == "marks")
-    is_later, _ = later_copies(task.inputs, task.options.number, marks.rows)
-    return rows[~is_later[rows]]
+    copies = later_copies(task.inputs, task.options.number, marks.rows)
+    return rows[~(copies.by_url | copies.by_text)[rows]]
 
 
 def _look_up(task: Task[Any], role: str, layout: Layout, keys: Keys) -> tuple[Any, list[Any]]:
