@@ -41,10 +41,11 @@ from tokmill.artifacts.manifest import Receipt, build_manifest
 from tokmill.artifacts.step import Input, Step, Task, table_input
 from tokmill.duplicates.near import NearOptions
 from tokmill.duplicates.window import WindowOptions
+from tokmill.kernels.survivors import NEAR
 from tokmill.kernels.warm import load_kernels
 from tokmill.pipeline.plan import plan_steps
 from tokmill.recipe.file import load_recipe
-from tokmill.stages.dedup.survivors import EDGES, ResolveOptions, fingerprint_layout
+from tokmill.stages.dedup.survivors import EDGES, ResolveOptions
 from tokmill.stages.dedup.window import MARKS_AT_ONCE, WINDOWS, MeetingOptions
 from tokmill.stages.external.runs import by_hash, partitions_for, write_run
 from tokmill.stages.registry import STAGES, perform
@@ -166,20 +167,12 @@ def resolve_task(directory: Path, count: int) -> Task:
     for shard in range(len(starts) - 1):
         rows = starts[shard + 1] - starts[shard]
         own = Task(function="", key=f"f{shard}", options=None, inputs=[], directory=str(directory))
-        nothing = np.zeros(rows, np.int64)
-        columns: list[Any] = [
-            nothing,
-            nothing.view(np.uint64),
-            np.arange(rows),
-            np.zeros((rows, 2), np.uint32),
-        ]
-        entry = write_run(own, "fingerprints", columns, fingerprint_layout(near))
-        inputs.append(table_input("fingerprints", directory, entry))
         draw = np.random.Generator(np.random.PCG64([SEED, shard]))
         b = np.sort(draw.choice(np.arange(100, rows), rows // 20, replace=False)) + starts[shard]
         a = b - draw.integers(1, 100, len(b))
         zeros = np.zeros(len(b), np.int64)
-        entry = write_run(own, "edges", [zeros, b, zeros, a, np.full(len(b), 0.9)], EDGES)
+        kinds = np.full(len(b), NEAR, np.uint8)
+        entry = write_run(own, "edges", [zeros, b, zeros, a, np.full(len(b), 0.9), kinds], EDGES)
         inputs.append(table_input("edges", directory, entry))
     options = ResolveOptions(
         near=near,
@@ -187,6 +180,7 @@ def resolve_task(directory: Path, count: int) -> Task:
         shards=tuple(names_of(starts)),
         sources=("made",) * (len(starts) - 1),
         reference=(),
+        copies=(),
     )
     return Task(
         function="dedup.resolve", key="near", options=options, inputs=inputs, directory=str(directory)

@@ -51,8 +51,10 @@ MARKS = pa.schema(
         pa.field("kept", pa.bool_(), nullable=False),
         pa.field("chars", pa.int64(), nullable=False),
         pa.field("bytes", pa.int64(), nullable=False),
-        pa.field("exact_high", pa.uint64(), nullable=False),
+        pa.field("exact_high", pa.uint64(), nullable=False),  # of the folded text; 0: nothing to be seen
         pa.field("exact_low", pa.uint64(), nullable=False),
+        pa.field("text_high", pa.uint64(), nullable=False),  # of the text as it is
+        pa.field("text_low", pa.uint64(), nullable=False),
         pa.field("language", pa.string()),  # null: not looked at
         pa.field("license", pa.string()),  # SPDX; null: not known
     ]

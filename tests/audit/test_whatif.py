@@ -26,7 +26,7 @@ from tokmill.clean.edits import normalize_texts
 from tokmill.clean.filtering import apply_filters
 from tokmill.clean.rules import CompiledFilters
 from tokmill.cli import main
-from tokmill.duplicates.shingling import exact_hashes
+from tokmill.duplicates.shingling import folded_hashes
 from tokmill.errors import CleanLimit, DedupLimit, InputError
 from tokmill.kernels.characters import measure_text
 from tokmill.schema import one_piece, string_column
@@ -169,7 +169,7 @@ def measure_everybody(out: Path) -> int:
         measured = {name: table.column(name) for name in table.column_names} | filtered.measures
         pq.write_table(pa.table(measured), own["measures"])
         looks = measure_text(*string_column(filtered.texts)[:2])
-        hashes = exact_hashes(filtered.texts, looks.is_ascii)
+        hashes = folded_hashes(filtered.texts, looks.is_ascii)
         marks = load_table(own["marks"])
         new = {"chars": looks.chars, "exact_high": hashes[:, 0], "exact_low": hashes[:, 1]}
         columns = [new.get(name, marks.column(name)) for name in marks.column_names]

@@ -80,7 +80,7 @@ def test_edges_in_pieces_give_the_components_and_survivors_of_the_whole(
         part = slice(start, stop)
         told = walk_edges(a[part], order[a[part]], b[part], similarity[part], is_safe[b[part]], dropped)
         outcomes.update(
-            {doc: (other, share) for doc, other, share in zip(*(c.tolist() for c in told), strict=True)}
+            {doc: (other, share) for doc, other, share in zip(*(c.tolist() for c in told[:3]), strict=True)}
         )
     gone = [doc for doc in range(26) if survivors[doc] >= 0]
     assert outcomes == {doc: (survivors[doc], shares[frozenset((doc, survivors[doc]))]) for doc in gone}

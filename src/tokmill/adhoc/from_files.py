@@ -258,7 +258,10 @@ def clean(
     return clean_to_text(step, out, separator) if out.suffix == ".txt" else clean_files(step, out)
 
 
-Mode = Literal["exact", "near", "window", "exact+near", "exact+window", "near+window", "exact+near+window"]
+Mode = Literal[
+    *("exact", "near", "window", "exact+near", "exact+window", "near+window", "exact+near+window"),
+    *("folded", "folded+near", "folded+window", "folded+near+window"),
+]
 
 
 def dedup(
@@ -302,7 +305,7 @@ def dedup(
         "min_words": min_words,
     }
     sections: Json = {
-        "exact": "exact" in kinds,
+        "exact": "folded" if "folded" in kinds else "exact" in kinds,
         "near": near if "near" in kinds else None,
         "window": window if "window" in kinds else None,
         "scope": scope,

@@ -446,10 +446,8 @@ def _dedup_decisions(shard: Shard, artifacts: dict[str, Artifact], names: DocIds
 def _passages(shards: Sequence[Shard], artifacts: dict[str, Artifact], names: DocIds) -> Iterator[Any]:
     """Per shard: where a passage stands, in bytes of the cleaned text, and where it stood before."""
     every, dedup = list_shards(artifacts), artifacts["dedup"]
-    # a document's number in a span is its place among those that nothing had dropped before passages were
-    # looked for
-    rows = [_before_passages(shard, artifacts) for shard in every]
-    starts = np.cumsum([0, *map(len, rows)])
+    # a document's number in a span is its row, counted through all shards
+    starts = np.cumsum([0, *(shard.documents.rows for shard in every)])
     entries = {entry.path: entry for entry in dedup.manifest.entries("spans")}
     for shard in shards:
         spans = load_table(dedup.path(entries[f"spans-s{shard.number:05d}.parquet"]))
@@ -459,7 +457,7 @@ def _passages(shards: Sequence[Shard], artifacts: dict[str, Artifact], names: Do
             places = np.searchsorted(starts, numbers, side="right") - 1
             columns[f"{prefix}doc_id"] = pa.array(
                 [
-                    names.of(every[place].name, int(rows[place][number - starts[place]]))
+                    names.of(every[place].name, number - int(starts[place]))
                     for place, number in zip(places.tolist(), numbers.tolist(), strict=True)
                 ],
                 pa.string(),
@@ -470,10 +468,3 @@ def _passages(shards: Sequence[Shard], artifacts: dict[str, Artifact], names: Do
             for bound in ("start", "end"):
                 columns[f"{prefix}{bound}"] = spans.column(f"{prefix}{bound}")
         yield pa.table({**columns, "words": spans.column("words")})
-
-
-def _before_passages(shard: Shard, artifacts: dict[str, Artifact]) -> Any:
-    kept = np.asarray(load_table(Path(shard.marks.path), ["kept"]).column("kept"))
-    reasons = _verdicts(shard, artifacts).column("reason")
-    is_in = np.asarray(pc.or_(reasons.is_null(), pc.equal(reasons, "window_dup").fill_null(False)))
-    return np.flatnonzero(kept & is_in)

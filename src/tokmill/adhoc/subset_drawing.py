@@ -22,7 +22,7 @@ from pydantic import Field
 
 from tokmill.artifacts.manifest import Json, add_counts, check_conservation
 from tokmill.clean.rules import EMPTY, compile_filters, judge
-from tokmill.duplicates.shingling import exact_hashes, match_equal
+from tokmill.duplicates.shingling import folded_hashes, match_equal
 from tokmill.kernels.characters import measure_text
 from tokmill.recipe import Filter, Path_, Section, Source
 from tokmill.schema import DOCUMENTS, one_piece, string_column
@@ -79,7 +79,7 @@ class _Reader:
         """What the filters leave of a batch, and the hashes of its texts."""
         texts, rules = one_piece(documents.column("text")), self._rules
         measures = measure_text(*string_column(texts)[:2])
-        hashes = exact_hashes(texts, measures.is_ascii)
+        hashes = folded_hashes(texts, measures.is_ascii)
         is_blank = (hashes[:, 0] == 0) & (hashes[:, 1] == 0)
         if is_blank.any():
             self.dropped[EMPTY] += int(is_blank.sum())

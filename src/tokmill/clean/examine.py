@@ -1,7 +1,7 @@
 """Cleaning a shard: what its documents become, what is measured, and what is decided about each.
 
     documents ─ normalize ─ licence ─ URL ─ robots ─ language
-        ─┬─ out, whatever the thresholds ─> not measured ─┬─ exact hash
+        ─┬─ out, whatever the thresholds ─> not measured ─┬─ hashes
          └─ still open ─ apply_filters ──────────────────┘
 
 The first fault in this order is the reason for a drop: empty, licence, URL, robots, language, then the rules
@@ -47,7 +47,7 @@ from tokmill.clean.url_policy import (
     urls_of,
 )
 from tokmill.clean.verdicts import Faults, Open, Verdicts
-from tokmill.duplicates.shingling import HASH_NORMALIZATION, exact_hashes
+from tokmill.duplicates.shingling import MARK_HASHES, folded_hashes, text_hashes
 from tokmill.kernels import hashing
 from tokmill.kernels.characters import measure_text
 from tokmill.kernels.wordclasses import VERSION as WORD_CLASSES
@@ -87,7 +87,7 @@ class CleanOptions(msgspec.Struct, frozen=True, kw_only=True):
     robots: RobotsPolicy | msgspec.UnsetType = msgspec.UNSET  # likewise
     scores: tuple[ScorePlan, ...] | msgspec.UnsetType = msgspec.UNSET  # likewise
     version: int = _VERSION
-    hash: str = HASH_NORMALIZATION
+    hash: str = MARK_HASHES
     unicode_data: str = unicodedata.unidata_version
     word_classes: str = WORD_CLASSES
 
@@ -108,7 +108,8 @@ class Examined(NamedTuple):
     licenses: Any  # canonical, null where it is not known
     chars: Column
     sizes: Column
-    hashes: Column
+    hashes: Column  # of the folded texts
+    text_hashes: Column  # of the texts as they are
     nuls: int
     chars_in: int
     emptied: dict[str, int]  # documents that edits left nothing of, by the edit that took most
@@ -160,14 +161,16 @@ def examine(
     places = np.flatnonzero(is_edited[still.rows])
     rows, edited = still.rows[places], filtered.texts.take(pa.array(places))
     chars, sizes = normal.chars.copy(), np.diff(string_column(normal.texts).offsets)
-    hashes = exact_hashes(normal.texts, normal.is_ascii, ~is_filtered)
+    hashes = folded_hashes(normal.texts, normal.is_ascii, ~is_filtered)
+    strict = text_hashes(normal.texts)
     emptied: dict[str, int] = {}
     if len(filtered.rows):
         # of dropped documents too: `whatif` says what they would bring, and which would have nothing left
         data, offsets, _ = string_column(edited)
         looks = measure_text(data, offsets)
         chars[rows], sizes[rows] = looks.chars, np.diff(offsets)
-        hashes[is_filtered] = exact_hashes(edited, looks.is_ascii, is_filtered[rows])[is_filtered[rows]]
+        hashes[is_filtered] = folded_hashes(edited, looks.is_ascii, is_filtered[rows])[is_filtered[rows]]
+        strict[rows] = text_hashes(edited)
         edited_by = changes[len(normal.edits.reasons) :]
         emptied = _claim_emptied(decided, is_blank(hashes), edited_by)
     return Examined(
@@ -180,6 +183,7 @@ def examine(
         chars=chars,
         sizes=sizes,
         hashes=hashes,
+        text_hashes=strict,
         nuls=normal.nuls,
         chars_in=normal.chars_in,
         emptied=emptied,
@@ -224,7 +228,7 @@ def _claim_emptied(decided: Verdicts, is_empty: Column, changes: Sequence[Change
 
 
 def is_blank(hashes: Column) -> Column:
-    """The exact hash of a text without a visible character is 0."""
+    """The hash of a folded text without a visible character is 0."""
     blank: Column = (hashes == 0).all(axis=1)
     return blank
 

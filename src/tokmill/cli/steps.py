@@ -290,7 +290,10 @@ def _render_cleaned(made: Output) -> None:
         )
 
 
-_MODES = ("exact", "near", "window", "exact+near", "exact+window", "near+window", "exact+near+window")
+_MODES = (
+    *("exact", "near", "window", "exact+near", "exact+window", "near+window", "exact+near+window"),
+    *("folded", "folded+near", "folded+window", "folded+near+window"),
+)
 _FORMER_MODES = {"both": "exact+near", "all": "exact+near+window"}
 
 
@@ -329,7 +332,8 @@ class _UnlessCurve(click.Option):
     "--mode",
     type=_Mode(_MODES),
     default="exact+near",
-    help="Equal texts, similar ones, passages that an earlier document has: keys of `dedup` in a recipe.",
+    help="Equal texts (folded: case, white space and Unicode form aside), similar ones, passages that an "
+    "earlier document has: keys of `dedup` in a recipe.",
 )
 @click.option(
     "--policy",

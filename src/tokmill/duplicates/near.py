@@ -343,7 +343,7 @@ def resolve(
     resolved = Resolved(
         np.full(n_docs, KEPT, np.int64), np.zeros(n_docs, np.float64), components.roots.astype(np.int64)
     )
-    docs, survivors, best = walk_edges(
+    found = walk_edges(
         np.minimum(a, b),
         np.zeros_like(a),
         np.maximum(a, b),
@@ -351,7 +351,8 @@ def resolve(
         (np.zeros(n_docs, np.bool_) if is_safe is None else is_safe)[np.maximum(a, b)],
         no_bits(n_docs),
     )
-    resolved.survivor[docs], resolved.similarity[docs] = survivors, best
+    resolved.survivor[found.documents] = found.survivors
+    resolved.similarity[found.documents] = found.similarity
     return resolved
 
 

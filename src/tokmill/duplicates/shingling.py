@@ -14,13 +14,15 @@ are: two tables with other figures share no passage. Decomposed, because then a 
 one code point after the other, and no place in it is lost; composed and decomposed spellings meet all the
 same. Marks in another order than the canonical one do not.
 
-Exact duplicates: equal after NFKC, case folding and collapsing of whitespace.
+Exact duplicates: equal byte by byte; with `exact: folded`, equal after NFKC, case folding and collapsing of
+whitespace.
 
-    texts ─ fold ─ 128-bit hash          in the cleaning pass, into `marks`
-    marks of all shards ─ one range of hashes at a time ─ sort ─ first in stable order survives ─> matches
+    texts ─ 128-bit hash, as they are and folded          in the cleaning pass, into `marks`
+    marks of all shards ─ one range of hashes at a time ─ sort ─ groups of equal texts
 
-Hash normalization (version 1) is its own: it never touches the text that is trained on. ASCII documents are
-folded and hashed in one compiled pass, others in two; only text whose marks compose needs `unicodedata`.
+Folding (version 1) never touches the text that is trained on. ASCII documents are folded and hashed in one
+compiled pass, others in two; only text whose marks compose needs `unicodedata`. Splits, reviews and earlier
+corpora go by the folded text, so that no looser copy leaks.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ from tokmill.kernels.words import pack
 from tokmill.schema import large_strings, string_column
 
 HASH_NORMALIZATION = "nfkc-casefold-collapse-1"
+MARK_HASHES = f"{HASH_NORMALIZATION}, text-1"
 
 # Documents folded at a time: bounds the copy of their bytes.
 _BATCH_ROWS = 1024
@@ -59,8 +62,16 @@ class Matches(NamedTuple):
     survivors: Column
 
 
-def exact_hashes(texts: Any, is_ascii: Column, is_wanted: Column | None = None) -> Column:
-    """uint64 (n, 2); (0, 0) for a document without a visible character, and for one that is not wanted."""
+def text_hashes(texts: Any) -> Column:
+    """Hash texts byte by byte; uint64 (n, 2)."""
+    state = np.zeros((len(texts), 2), np.uint64)
+    hashing.mix_column(*string_column(texts), state)
+    return state
+
+
+def folded_hashes(texts: Any, is_ascii: Column, is_wanted: Column | None = None) -> Column:
+    """Hash texts after folding; uint64 (n, 2). (0, 0) for a document without a visible character, and for one
+    that is not wanted."""
     column = string_column(texts)
     wanted = np.ones(len(is_ascii), np.bool_) if is_wanted is None else is_wanted
     hashes = hashing.fold_hashes(column.data, column.offsets, wanted & is_ascii)

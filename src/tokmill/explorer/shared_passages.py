@@ -2,21 +2,16 @@
 
     spans-s<shard> ─ document, start, end │ first document, start, end ─> both sides, with the words around
 
-A document has a number in these tables: its place among those that were still there when passages were looked
-for. Offsets are bytes of the text that it had then. Its own table says what it has of earlier documents; who
-has something of it is looked up in all of them.
+A document has a number in these tables: its row, counted through all shards. Offsets are bytes of the text
+that it had when passages were looked for. Its own table says what it has of earlier documents; who has something of
+it is looked up in all of them.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
+from typing import NamedTuple
 
 from tokmill.artifacts.manifest import Json
 from tokmill.audit.trace import read_layers
@@ -27,7 +22,6 @@ from tokmill.explorer.site import Named, Site
 MAX_PASSAGES = 30
 _SHOWN_CHARS = 600  # of a passage
 _AROUND = 80  # characters on either side
-_STILL_THERE = "reason IS NULL OR reason = 'window_dup'"
 _COLUMNS = 'document, start, "end", first_document, first_start, first_end, words'
 
 
@@ -46,8 +40,6 @@ class SharedPassages:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._bulk = BulkReader(site.directory)
-        self._lock = threading.Lock()
-        self._numbered: NDArray[np.int64] | None = None
 
     def of(self, named: Named) -> Json:
         """The longest first, one for each other document."""
@@ -62,7 +54,7 @@ class SharedPassages:
         for one in sorted(found, key=lambda one: (-one.words, one.other, one.start)):
             longest.setdefault(one.other, one)
         shown = list(longest.values())[:MAX_PASSAGES]
-        positions = [int(self._numbers()[one.other]) for one in shown]
+        positions = [one.other for one in shown]
         kept = site.columns.rows("verdict", positions)
         told = []
         with site.lock:
@@ -80,14 +72,10 @@ class SharedPassages:
         return {"passages": told, "total": len(longest)}
 
     def _find(self, position: int) -> list[Shared]:
-        numbers = self._numbers()
-        number = int(np.searchsorted(numbers, position))
-        if number == len(numbers) or numbers[number] != position:
-            return []  # it had left before
         shard, _ = self._site.columns.place_of(position)
         own = self._paths()[shard.number : shard.number + 1]
-        earlier = self._spans(own, f"document = {number}")
-        later = self._spans(self._paths(), f"first_document = {number}")
+        earlier = self._spans(own, f"document = {position}")
+        later = self._spans(self._paths(), f"first_document = {position}")
         return [
             *(Shared(row[1], row[2], row[3], row[4], row[5], row[6]) for row in earlier),
             *(Shared(row[4], row[5], row[0], row[1], row[2], row[6]) for row in later),
@@ -100,30 +88,6 @@ class SharedPassages:
     def _paths(self) -> list[Path]:
         dedup = self._site.run.artifacts["dedup"]
         return [dedup.directory / f"spans-s{shard.number:05d}.parquet" for shard in self._site.run.shards]
-
-    def _numbers(self) -> NDArray[np.int64]:
-        """Positions of the documents that have a number, in order."""
-        with self._lock:
-            if self._numbered is None:
-                run = self._site.run
-                marks = [
-                    run.artifacts["scores"].directory / f"marks-{shard.number:05d}.parquet"
-                    if "scores" in run.artifacts
-                    else run.artifacts[f"clean/{shard.source}"].directory / f"marks-{shard.key}.parquet"
-                    for shard in run.shards
-                ]
-                verdicts = [
-                    run.artifacts["dedup"].directory / f"verdicts-{shard.number:05d}.parquet"
-                    for shard in run.shards
-                ]
-                came = self._bits(marks, "kept")
-                self._numbered = np.flatnonzero(came & self._bits(verdicts, _STILL_THERE))
-            return self._numbered
-
-    def _bits(self, paths: list[Path], expression: str) -> NDArray[np.bool_]:
-        found = self._bulk.ask(f"SELECT ({expression}) AS is_it FROM read_parquet(?)", paths)
-        columns: list[Any] = [chunk for _, table in found for chunk in table.column("is_it").chunks]
-        return np.asarray(pa.chunked_array(columns, pa.bool_()).to_numpy(), np.bool_)
 
     def _text(self, named: Named) -> bytes:
         """As it was when passages were looked for: the last table of edits is of what was cut for them."""

@@ -1,13 +1,18 @@
-"""Who is kept, over a graph of verified edges: union-find and one greedy walk, in integers.
+"""Which copies are kept, over a graph of verified edges: union-find and one greedy walk, in integers.
 
 There may be too many documents for an array of them: documents with an edge are members, and known by a bit
 each; a member's place is the number of bits before its own.
   set_bits, count_before, places_of      document -> member            numbers_at: member -> document
   join_members, list_roots               member -> the first member of its component, in 4 bytes
-  walk_edges                             edges in order of precedence -> who is dropped for whom
+  walk_edges                             edges in order of precedence -> dropped documents and their survivors
+
+Documents with one URL or one text are a group. A group of a million would have 5 * 10^11 edges, so each of
+its documents has one edge to the group instead, and the group remembers which of them is kept.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +24,10 @@ Bits = NDArray[np.uint64]
 Members = NDArray[np.uint32]
 
 KEPT = -1
+
+# Kind of an edge, and what a document is dropped as: similar to another one, of the same URL, of the same
+# text, or of the same text as one that was dropped as similar.
+NEAR, URL, EXACT, LIKE = 0, 1, 2, 3
 
 U64 = np.uint64
 # Words of 64 bits that one count stands before: 8 bytes for every 512 documents.
@@ -71,6 +80,27 @@ def list_roots(roots: Members) -> None:
     _list_roots(roots)
 
 
+class Groups(NamedTuple):
+    """Per group: the document that its others are dropped for (KEPT: none yet), how similar, and as what."""
+
+    survivors: Nodes
+    similarity: NDArray[np.float64]
+    kinds: NDArray[np.uint8]
+
+
+def no_groups(count: int) -> Groups:
+    return Groups(np.full(count, KEPT, np.int64), np.zeros(count, np.float64), np.zeros(count, np.uint8))
+
+
+class Dropped(NamedTuple):
+    """One row per dropped document, in keep order."""
+
+    documents: Nodes
+    survivors: Nodes
+    similarity: NDArray[np.float64]
+    kinds: NDArray[np.uint8]
+
+
 def walk_edges(
     earlier: Nodes,
     earlier_ranks: Nodes,
@@ -78,25 +108,39 @@ def walk_edges(
     similarity: NDArray[np.float64],
     is_safe: NDArray[np.bool_],
     dropped: Bits,
-) -> tuple[Nodes, Nodes, NDArray[np.float64]]:
-    """(dropped, for whom, similarity). `later` comes in order of precedence,
-    and all edges of a document together.
+    kinds: NDArray[np.uint8] | None = None,
+    groups: Groups | None = None,
+    *,
+    inherits: bool = True,
+) -> Dropped:
+    """Decide documents one after the other. `later` comes in order of precedence, and all edges of a document
+    together; an edge of kind URL or EXACT has the place of a group as `earlier`.
 
-    A document is dropped for the kept one among its earlier neighbours that it is most similar to, the first
-    of several; without a kept one, or where it is safe, it is kept itself. Edges may come in pieces:
-    `dropped` says what became of the documents of earlier ones, and is added to.
+    A document is dropped for the kept one of its URL, else for the one that its text is dropped for, else for
+    the kept one among its earlier neighbours that it is most similar to, the first of several. Without any,
+    or where it is safe, it is kept itself. `inherits`: if a document is dropped as similar, so are those of
+    its text, for the same one. Edges may come in pieces: `dropped` says what became of the documents of
+    earlier ones, and is added to, like `groups`. Documents that are in `dropped` already are left out.
     """
-    found = np.empty(later.size, np.int64), np.empty(later.size, np.int64), np.empty(later.size, np.float64)
+    rows = later.size
+    docs, survivors = np.empty(rows, np.int64), np.empty(rows, np.int64)
+    best, reasons = np.empty(rows, np.float64), np.empty(rows, np.uint8)
     count = _walk_edges(
         frozen(earlier, np.int64),
         frozen(earlier_ranks, np.int64),
         frozen(later, np.int64),
         frozen(similarity, np.float64),
+        frozen(np.zeros(rows, np.uint8) if kinds is None else kinds, np.uint8),
         frozen(is_safe, np.bool_),
+        inherits,
         dropped,
-        *found,
+        *(no_groups(0) if groups is None else groups),
+        docs,
+        survivors,
+        best,
+        reasons,
     )
-    return found[0][:count], found[1][:count], found[2][:count]
+    return Dropped(docs[:count], survivors[:count], best[:count], reasons[:count])
 
 
 @raw_kernel(lambda: set_bits(no_bits(1), ROWS))
@@ -193,30 +237,60 @@ def _walk_edges(
     earlier_ranks: Nodes,
     later: Nodes,
     similarity: NDArray[np.float64],
+    kinds: NDArray[np.uint8],
     is_safe: NDArray[np.bool_],
+    inherits: bool,
     dropped: Bits,
+    group_survivors: Nodes,
+    group_similarity: NDArray[np.float64],
+    group_kinds: NDArray[np.uint8],
     docs: Nodes,
     survivors: Nodes,
     best: NDArray[np.float64],
+    reasons: NDArray[np.uint8],
 ) -> Int:
     edge: Int = 0
     count: Int = 0
     while edge < later.size:
+        begin = edge
         node, safe = later[edge], is_safe[edge]
         survivor: Int = KEPT
         rank: Int = 0
         most = 0.0
+        reason = np.uint8(NEAR)
+        of_url: Int = KEPT
+        of_text: Int = -1
         while edge < later.size and later[edge] == node:
             other = earlier[edge]
-            is_kept = (dropped[other >> 6] >> U64(other & 63)) & U64(1) == U64(0)
-            is_first = earlier_ranks[edge] < rank or (earlier_ranks[edge] == rank and other < survivor)
-            if is_kept and (
-                survivor == KEPT or similarity[edge] > most or (similarity[edge] == most and is_first)
-            ):
-                survivor, rank, most = other, earlier_ranks[edge], similarity[edge]
+            if kinds[edge] == URL:
+                of_url = group_survivors[other]
+            elif kinds[edge] == EXACT:
+                of_text = other
+            else:
+                is_kept = (dropped[other >> 6] >> U64(other & 63)) & U64(1) == U64(0)
+                is_first = earlier_ranks[edge] < rank or (earlier_ranks[edge] == rank and other < survivor)
+                if is_kept and (
+                    survivor == KEPT or similarity[edge] > most or (similarity[edge] == most and is_first)
+                ):
+                    survivor, rank, most = other, earlier_ranks[edge], similarity[edge]
             edge += 1
+        if (dropped[node >> 6] >> U64(node & 63)) & U64(1) != U64(0):
+            continue
+        if of_url != KEPT:
+            survivor, most, reason = of_url, 0.0, np.uint8(URL)
+        elif of_text >= 0 and group_survivors[of_text] != KEPT:
+            survivor, most = group_survivors[of_text], group_similarity[of_text]
+            reason = group_kinds[of_text]
         if survivor != KEPT and not safe:
             dropped[node >> 6] |= U64(1) << U64(node & 63)
-            docs[count], survivors[count], best[count] = node, survivor, most
+            docs[count], survivors[count], best[count], reasons[count] = node, survivor, most, reason
             count += 1
+            if inherits and of_text >= 0 and reason == NEAR:
+                group_survivors[of_text], group_similarity[of_text] = survivor, most
+                group_kinds[of_text] = LIKE
+        else:
+            for own in range(begin, edge):
+                if kinds[own] != NEAR and group_survivors[earlier[own]] == KEPT:
+                    group_survivors[earlier[own]], group_similarity[earlier[own]] = node, 1.0
+                    group_kinds[earlier[own]] = kinds[own]
     return count

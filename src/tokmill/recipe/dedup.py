@@ -140,7 +140,11 @@ class Dedup(Section):
     url: Annotated[UrlCopies | None, BeforeValidator(_all_defaults), _OrBool()] = Field(
         None, description="true, or with the key: documents of one page, by the URL that they carry"
     )
-    exact: bool = True
+    exact: bool | Literal["folded"] = Field(
+        True,
+        description="true: texts that are equal byte by byte, as cleaning left them; folded: also those that "
+        "differ in case, white space or Unicode form (NFKC) alone",
+    )
     templates: Annotated[Templates | None, BeforeValidator(_all_defaults), _OrBool()] = Field(
         None, description="true, or with bounds: lines that recur on the pages of a site, by `meta.url`"
     )
@@ -194,7 +198,7 @@ class Dedup(Section):
             return None
         near = self.near if self.near is not None and self.near.policy == "drop" else None
         asked = EarlierNear(near.threshold, near.unit, near.ngram) if near is not None else None
-        return Earlier(self.exact, asked)
+        return Earlier(bool(self.exact), asked)
 
     @classmethod
     def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:

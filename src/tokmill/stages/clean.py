@@ -196,7 +196,7 @@ def _write(task: Task[CleanOptions], documents: Any, found: Examined, kept: Any)
         files.append(write_shard_table(task.directory, f"{name}-{task.key}.parquet", name, table))
 
     files: list[FileEntry] = []
-    columns = [kept, found.chars, found.sizes, found.hashes[:, 0], found.hashes[:, 1]]
+    columns = [kept, found.chars, found.sizes, *found.hashes.T, *found.text_hashes.T]
     write("marks", pa.table([*columns, found.languages, found.licenses], schema=MARKS))
     if found.measures:
         write("measures", pa.table(found.measures))

@@ -114,8 +114,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("dedup", "class Dedup(Section):\n", SECTION),
         (
             "dedup",
-            "    exact: bool = True\n",
-            "    exact: bool = True\n    titles: Titles | None = None\n",
+            "    near: Near | None = None\n",
+            "    near: Near | None = None\n    titles: Titles | None = None\n",
         ),
     ):
         path = tree / f"recipe/{file}.py"

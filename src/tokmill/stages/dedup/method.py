@@ -16,6 +16,7 @@ A rank is an int64, the least is kept first. Shards are ranked one by one: nothi
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -247,6 +248,51 @@ def considered_rows(inputs: Sequence[Input], number: int) -> NDArray[np.int64]:
         if item.role in TABLES.values():
             considered[np.asarray(load_range(Path(item.path), "shard", number).column("row"))] = False
     return np.flatnonzero(considered)
+
+
+LATER = pa.schema(
+    [
+        pa.field("shard", pa.uint32(), nullable=False),
+        pa.field("row", pa.uint32(), nullable=False),
+        pa.field("is_page", pa.bool_(), nullable=False),  # of a URL that was there before; else a text
+        pa.field("is_settled", pa.bool_(), nullable=False),
+    ]
+)
+
+
+class LaterCopies(NamedTuple):
+    """Flags per row of a shard: it has a copy before it."""
+
+    by_url: NDArray[np.bool_]
+    by_text: NDArray[np.bool_]
+    is_settled: NDArray[np.bool_]  # by text: whatever becomes of the first of its equals, it is dropped too
+
+
+def later_copies(inputs: Sequence[Input], number: int, rows: int) -> LaterCopies:
+    found = LaterCopies(*np.zeros((3, rows), np.bool_))
+    for item in inputs:
+        if item.role == "later":
+            table = load_range(Path(item.path), "shard", number)
+            own, is_page = (np.asarray(table.column(name)) for name in ("row", "is_page"))
+            found.by_url[own[is_page]] = True
+            found.by_text[own[~is_page]] = True
+            found.is_settled[own[np.asarray(table.column("is_settled"))]] = True
+    return found
+
+
+def resolves_copies(options: DedupOptions) -> bool:
+    """True if what becomes of a copy hangs on other methods too, which may drop the first of its equals."""
+    near = getattr(options, "near", None)
+    return bool(
+        getattr(options, "url", None)
+        or getattr(options, "templates", None)
+        or (near is not None and near.policy == "drop")
+    )
+
+
+def row_starts(shards: Sequence[Shard]) -> tuple[int, ...]:
+    """The number of the first row of each shard, and how many rows there are."""
+    return (0, *itertools.accumulate(shard.documents.rows for shard in shards))
 
 
 def load_ranked(inputs: Sequence[Input], number: int, keep: Keep) -> Ranked:

@@ -6,7 +6,8 @@ partition ─ candidates ─> pairs-<p>      buckets of equal band keys, estimat
 shard ─ extract ─> texts-<s>.arrow       texts of the documents in doubt
 partition ─ verify ─> edges-<p>          pairs in doubt resolved by exact Jaccard; a run in keep order
                     └ compared           pairs whose texts were compared, in the cache
-all edges ─ resolve ─> near (duplicate -> survivor, by shard)  clusters         tokmill.stages.dedup.survivors
+edges, those of other copies ─ resolve ─> near (duplicate -> survivor, by shard)  clusters
+                                                                        tokmill.stages.dedup.survivors
 
 Signatures depend on a text alone: those of an earlier run are looked up (tokmill.stages.dedup.signed), and so
 is the similarity of two texts that were compared before. Ranks, numbers and scopes are added here.
@@ -39,6 +40,7 @@ from tokmill.duplicates.near import (
 )
 from tokmill.errors import DedupLimit
 from tokmill.kernels.minhash import band_keys, repeated
+from tokmill.kernels.survivors import NEAR
 from tokmill.stages.dedup.compared import ComparedPairs, compared_pairs, save_compared, sweep_compared
 from tokmill.stages.dedup.marked import SHARE as PASSAGES_SHARE
 from tokmill.stages.dedup.method import (
@@ -50,8 +52,10 @@ from tokmill.stages.dedup.method import (
     Phase,
     cached_shards,
     considered_rows,
+    later_copies,
     load_ranks,
     load_texts,
+    row_starts,
     scope_salts,
 )
 from tokmill.stages.dedup.signed import SIGNATURES, signature_config, signed_rows
@@ -61,9 +65,7 @@ from tokmill.stages.dedup.survivors import (
     Fingerprints,
     NumberedOptions,
     NumberedTexts,
-    ResolveOptions,
     fingerprint_layout,
-    perform_resolve,
     wanted_numbers,
     write_numbered_texts,
 )
@@ -100,6 +102,8 @@ BANDS_AT_ONCE = 2_000_000
 # A pair is 49 bytes, and three times that while pairs are sorted.
 PAIRS_AT_ONCE = 1_000_000
 
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+
 Numbers = NDArray[np.int64]
 
 
@@ -114,6 +118,10 @@ class FingerprintOptions(TaskOptions, frozen=True):
 class PartitionOptions(NumberedOptions, frozen=True):
     partition: int
     partitions: int
+
+
+class VerifyOptions(PartitionOptions, frozen=True):
+    row_starts: tuple[int, ...]  # number of the first row of each shard, and how many rows there are
 
 
 class ExtractOptions(NumberedOptions, frozen=True):
@@ -183,7 +191,13 @@ def _find_near(step: DedupStep, asked: NearOptions, considered: Sequence[Conside
         Task(
             function="dedup.verify",
             key=f"v{partition:04d}",
-            options=PartitionOptions(near=near, starts=starts, partition=partition, partitions=partitions),
+            options=VerifyOptions(
+                near=near,
+                starts=starts,
+                partition=partition,
+                partitions=partitions,
+                row_starts=row_starts(shards),
+            ),
             inputs=runs,
             directory=directory,
             cached=compared,
@@ -191,23 +205,7 @@ def _find_near(step: DedupStep, asked: NearOptions, considered: Sequence[Conside
         for partition in range(partitions)
     ]
     sweep_compared(compared, partitions)
-    return (
-        yield [
-            Task(
-                function="dedup.resolve",
-                key="near",
-                options=ResolveOptions(
-                    near=near,
-                    starts=starts,
-                    shards=tuple(shard.name for shard in shards),
-                    sources=tuple(shard.source for shard in shards),
-                    reference=step.options.reference,
-                ),
-                inputs=[*fingerprints, *tables_of(step, verified, "edges")],
-                directory=directory,
-            )
-        ]
-    )
+    return verified
 
 
 # --- fingerprints ---
@@ -215,11 +213,18 @@ def _find_near(step: DedupStep, asked: NearOptions, considered: Sequence[Conside
 
 def perform_fingerprint(task: Task[FingerprintOptions]) -> Made:
     options, near = task.options, task.options.near
+    ranks = load_ranks(task.inputs, options.keep)
+    copies = later_copies(task.inputs, options.number, len(ranks))
     rows = considered_rows(task.inputs, options.number)
+    rows = rows[~copies.is_settled[rows]]
     digests, values = signed_rows(task, rows, near)
     has_words = np.flatnonzero(digests != 0)
-    values, rows = values[has_words], rows[has_words]
-    columns: list[Any] = [load_ranks(task.inputs, options.keep)[rows], digests[has_words], rows, values]
+    digests, values, rows = digests[has_words], values[has_words], rows[has_words]
+    # Of equal fingerprints the first stands for all where candidates are listed. One that may be dropped for its
+    # URL stands for itself alone: then the others are still to be compared.
+    own = copies.by_url[rows]
+    digests[own] ^= (np.uint64(options.number << 32) + rows[own].astype(np.uint64) + np.uint64(1)) * _SPREAD
+    columns: list[Any] = [ranks[rows], digests, rows, values]
     fingerprints = write_run(task, "fingerprints", columns, fingerprint_layout(near))
     # of another source is of another bucket, where sources are kept apart
     salt = scope_salts(task, rows, group=options.group, by_source=options.by_source)
@@ -293,7 +298,7 @@ def perform_extract(task: Task[ExtractOptions]) -> Made:
     return Made([write_numbered_texts(task, wanted, texts)], {})
 
 
-def perform_verify(task: Task[PartitionOptions]) -> Made:
+def perform_verify(task: Task[VerifyOptions]) -> Made:
     options, near = task.options, task.options.near
     runs = open_runs(task.inputs, "pairs", PAIRS)
     columns = joined(load_partition(runs, options.partition, options.partitions), PAIRS)[1:]
@@ -312,15 +317,26 @@ def perform_verify(task: Task[PartitionOptions]) -> Made:
     save_compared(task, a[by_texts], b[by_texts], similarity[by_texts])
     chosen = np.flatnonzero(~by_texts | (similarity >= float(near.threshold)))
     chosen = chosen[np.lexsort((a[chosen], b[chosen], rank[chosen]))]
-    edges = [column[chosen] for column in (rank, b, first_rank, a, similarity)]
+    rank, b, first_rank, a, similarity = (column[chosen] for column in (rank, b, first_rank, a, similarity))
+    a, b = _rows_of(task, a, b)
+    edges = [rank, b, first_rank, a, similarity, np.full(len(a), NEAR, np.uint8)]
     return Made([write_run(task, "edges", edges, EDGES)], {})
+
+
+def _rows_of(task: Task[VerifyOptions], *ends: Numbers) -> list[Numbers]:
+    """Documents by their rows, counted through all shards, in the place of their numbers here."""
+    numbers, places = np.unique(np.concatenate(ends), return_inverse=True)
+    shards, rows = Fingerprints(task.inputs, task.options).places(numbers)
+    counted = (np.asarray(task.options.row_starts, np.int64)[shards] + rows)[places]
+    return np.split(counted, np.cumsum([len(end) for end in ends])[:-1])
 
 
 def _facts(step: DedupStep, receipts: Sequence[Receipt]) -> Json:
     (resolved,) = receipts
     limit, largest = step.options.max_cluster, resolved.facts["largest_cluster"]
     if limit is not None and largest > limit:
-        row, shard = _first_of_size(step.directory / resolved.files[1].path, largest)
+        (clusters,) = (entry for entry in resolved.files if entry.table == "clusters")
+        row, shard = _first_of_size(step.directory / clusters.path, largest)
         raise DedupLimit(
             f"a cluster of {largest:,} near duplicates is larger than max_cluster {limit:,}; "
             f"its first member is row {row} of {shard}",
@@ -357,8 +373,7 @@ METHOD = Method(
         "dedup.fingerprint": TaskFunction(FingerprintOptions, perform_fingerprint),
         "dedup.candidates": TaskFunction(PartitionOptions, perform_candidates),
         "dedup.extract": TaskFunction(ExtractOptions, perform_extract),
-        "dedup.verify": TaskFunction(PartitionOptions, perform_verify),
-        "dedup.resolve": TaskFunction(ResolveOptions, perform_resolve),
+        "dedup.verify": TaskFunction(VerifyOptions, perform_verify),
     },
     facts=_facts,
     cached=(SIGNATURES,),

@@ -42,10 +42,13 @@ from tokmill.artifacts.step import (
     tables_of,
 )
 from tokmill.artifacts.upstream import Shard, list_shards, write_shard_table
+from tokmill.duplicates.near import NearOptions
 from tokmill.errors import DedupLimit, InputError
 from tokmill.recipe import names
 from tokmill.schema import DEDUP_EDITS, DROPS, VERDICTS, ledger_table, one_piece
+from tokmill.stages.dedup.exact import FOLDED
 from tokmill.stages.dedup.method import (
+    TABLES,
     UNSAID,
     Considered,
     DedupOptions,
@@ -54,7 +57,10 @@ from tokmill.stages.dedup.method import (
     is_date,
     keep_of,
     rank_inputs,
+    resolves_copies,
+    row_starts,
 )
+from tokmill.stages.dedup.survivors import ResolveOptions, perform_resolve
 from tokmill.stages.losses import by_source, find_losses
 from tokmill.stages.warnings import tell
 from tokmill.storage.tables import load_range, load_table
@@ -95,6 +101,7 @@ class VerdictOptions(TaskOptions, frozen=True):
     number: int
     shard: str
     source: str
+    details: dict[str, str]  # by the table of a method: what the ledger tells of all its drops
 
 
 def said_versions(options: DedupOptions, *, has_chats: bool) -> dict[str, str]:
@@ -133,12 +140,26 @@ def conduct(step: DedupStep, upstream: Mapping[str, Artifact]) -> Conduct:
             for shard in shards
         ]
 
+    edges: list[Input] = []  # of copies that are still to be resolved
     for method in METHODS:
         asked = getattr(options, method.key)
+        if method.key == "near" and edges and not (asked and asked.policy == "drop"):
+            receipts = yield [_resolve_task(step, shards, None, edges, found)]
+            found += _drop_tables(step, receipts)
+            kept += receipts
+            edges = []
         if not asked:
             continue
         receipts = yield from method.find(step, asked, considered(method))
-        found += tables_of(step, receipts, method.table)
+        alike = tables_of(step, receipts, "edges")
+        edges += alike
+        found += tables_of(step, receipts, "later")
+        if method.key == "near":
+            receipts = yield [_resolve_task(step, shards, asked, edges, found)]
+            edges = []
+        elif alike:
+            continue
+        found += _drop_tables(step, receipts)
         found += tables_of(step, receipts, method.edits.table) if method.edits else []
         kept += receipts
         if method.facts is not None:
@@ -147,6 +168,37 @@ def conduct(step: DedupStep, upstream: Mapping[str, Artifact]) -> Conduct:
     _check_losses(step, verdicts, shards)
     _tell_losses(step, verdicts, shards)
     return Outcome([*kept, *verdicts], add_counts(NO_DOCUMENTS, sum_counts(verdicts)), facts)
+
+
+def _drop_tables(step: DedupStep, receipts: list[Receipt]) -> list[Input]:
+    return [item for table in TABLES.values() for item in tables_of(step, receipts, table)]
+
+
+def _resolve_task(
+    step: DedupStep,
+    shards: list[Shard],
+    near: NearOptions | None,
+    edges: list[Input],
+    found: list[Input],
+) -> Task[ResolveOptions]:
+    options = step.options
+    asked = [key for key in ("url", "exact") if getattr(options, key)]
+    finds_copies = near is None or (near.policy == "drop" and resolves_copies(options))
+    return Task(
+        function="dedup.resolve",
+        key="near" if near else "copies",
+        options=ResolveOptions(
+            near=near,
+            starts=row_starts(shards),
+            shards=tuple(shard.name for shard in shards),
+            sources=tuple(shard.source for shard in shards),
+            reference=options.reference,
+            copies=tuple(TABLES[key] for key in asked) if finds_copies else (),
+            inherits=not getattr(options, "templates", None),
+        ),
+        inputs=[*edges, *(item for item in found if item.role in TABLES.values())],
+        directory=str(step.directory),
+    )
 
 
 def _sweep_cache(step: DedupStep, shards: list[Shard]) -> None:
@@ -234,10 +286,11 @@ def perform_verdicts(task: Task[VerdictOptions]) -> Made:
         _drops(
             [load_range(path, "shard", task.options.number) for path in task.paths(method.table)],
             method,
+            task.options.details.get(method.table),
         )
         for method in METHODS
     ]
-    found = pa.concat_tables(parts).sort_by("row").combine_chunks()
+    found = _last_of_row(pa.concat_tables(parts))
     rows = np.asarray(found.column("row"))
     kept[rows] = False
     place = np.full(len(kept), -1, np.int64)
@@ -264,9 +317,21 @@ def perform_verdicts(task: Task[VerdictOptions]) -> Made:
     return Made(files, {**counts, "edited": {reason: table.num_rows for reason, table in edited.items()}})
 
 
-def _drops(tables: list[Any], method: Method[Any]) -> Any:
+def _last_of_row(found: Any) -> Any:
+    """By row; where several methods tell of a document, as the last of them does."""
+    rows = np.asarray(found.column("row"))
+    order = np.argsort(rows, kind="stable")
+    is_last = np.diff(rows[order], append=np.uint32(0)) != 0
+    is_last[-1:] = True
+    return found.take(pa.array(order[is_last])).combine_chunks()
+
+
+def _drops(tables: list[Any], method: Method[Any], detail: str | None) -> Any:
     """Rows of one reason, with the columns of a verdict."""
     table = pa.concat_tables([DROPS.empty_table(), *tables], promote_options="default")
+    if detail is not None:
+        details = pa.repeat(pa.scalar(detail, pa.string()), table.num_rows)
+        table = table.set_column(table.column_names.index("detail"), "detail", details)
     if method.similarity is not None:
         similarity = table.column("similarity").fill_null(method.similarity)
         table = table.set_column(table.column_names.index("similarity"), "similarity", similarity)
@@ -282,10 +347,12 @@ def _is_of(path: Path, key: str) -> bool:
 
 
 def _verdict_task(step: Step, shard: Shard, found: list[Input]) -> Task:
+    is_folded = step.options.exact == FOLDED
+    details = {TABLES["exact"]: "folded: case, white space and Unicode form aside"} if is_folded else {}
     return Task(
         function="dedup.verdicts",
         key=f"{shard.number:05d}",
-        options=VerdictOptions(number=shard.number, shard=shard.name, source=shard.source),
+        options=VerdictOptions(number=shard.number, shard=shard.name, source=shard.source, details=details),
         inputs=[shard.documents, shard.marks, *_concerning(shard, found)],
         directory=str(step.directory),
     )
@@ -366,6 +433,7 @@ STAGE = Stage(
     {
         **{name: function for method in METHODS for name, function in method.tasks.items()},
         "dedup.dates": TaskFunction(DateOptions, perform_dates),
+        "dedup.resolve": TaskFunction(ResolveOptions, perform_resolve),
         "dedup.verdicts": TaskFunction(VerdictOptions, perform_verdicts),
     },
 )

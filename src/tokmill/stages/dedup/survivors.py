@@ -1,18 +1,23 @@
-"""Who of near duplicates stays, over all edges, without holding them.
+"""Which copies are kept: one walk over all documents that are like another one, without holding them.
 
-    edges ─ a bit per end ─> members ─ union-find ─> components
-    edges in keep order, a piece at a time ─ walk ─> who is dropped for whom ─┐
-    members that stay ───────────────────────────────────────────────────────┴─ drawers by component
-    drawer ─> clusters.parquet, and drawers by number ─> near.parquet
+    copies (by URL, by text)  ─┐
+    edges (near duplicates)   ─┴─ in keep order, a piece at a time ─ walk ─> url.parquet  matches.parquet
+                                                                             near duplicates, aside
+    edges of documents that are left ─ union-find ─> components
+    near duplicates, members that are kept ─ drawers by component ─> clusters.parquet
+                                           └ drawers by number ───> near.parquet
 
-Memory: dedup.members, a bit per document for who is dropped, one piece of edges, one drawer.
+A document is known here by its number: its row, counted through all shards. Those with equal URLs or texts
+are a group, known by the number of its first document (docs/near-duplicates.md has the definition).
+
+Memory: dedup.members, two bits per document, 17 bytes per group of copies, one piece of edges, one drawer.
 A cluster lies in one drawer, so the largest of them has to fit.
 
-Fingerprints of all shards by number: what near duplicates are found, judged and named by.
+Near duplicates are found, judged and named by the fingerprints of all shards:
 
 fingerprints-<s>.bin    rank 8 │ digest 8 │ row 4 │ values 4 x positions        a run of the shard's documents
 
-A document is known by its number: its place among all that have words, in the order of the corpus.
+They have numbers of their own: the place among all documents with a fingerprint, in the order of the corpus.
 
 Texts of some documents by number, apart from their shards:
 uncompressed, to be mapped and read here and there.
@@ -32,14 +37,27 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import FileEntry, Json, file_entry
 from tokmill.artifacts.step import Input, Made, Task, TaskOptions
 from tokmill.duplicates.near import Components, Members, NearOptions
-from tokmill.kernels.survivors import get_bits, no_bits, walk_edges
-from tokmill.schema import CLUSTERS, DROPS
-from tokmill.stages.external.appended import open_table
+from tokmill.kernels.survivors import (
+    EXACT,
+    LIKE,
+    NEAR,
+    URL,
+    Dropped,
+    get_bits,
+    no_bits,
+    no_groups,
+    set_bits,
+    walk_edges,
+)
+from tokmill.schema import CLUSTERS, DROPS, MATCHES
+from tokmill.stages.dedup.method import TABLES
+from tokmill.stages.external.appended import open_table, read_tables
 from tokmill.stages.external.drawers import Drawers, open_scratch
 from tokmill.stages.external.runs import (
     Layout,
@@ -100,10 +118,6 @@ class Fingerprints:
     def shards(self, numbers: Numbers) -> Numbers:
         return np.searchsorted(self.starts, numbers, side="right") - 1
 
-    def ranges(self) -> Iterator[tuple[int, int]]:
-        """First and last number of each shard."""
-        yield from itertools.pairwise(self.starts.tolist())
-
 
 def fingerprint_layout(options: NearOptions) -> Layout:
     return {"rank": "<i8", "digest": "<u8", "row": "<u4", "values": ("<u4", (options.positions,))}
@@ -163,66 +177,160 @@ class NumberedTexts:
         return list(store.column("text").take(pa.array(places)).chunks)
 
 
-# `a` comes before `b` in keep order; a run is in order of (rank, b).
-EDGES: Layout = {"rank": "<i8", "b": "<i8", "first_rank": "<i8", "a": "<i8", "similarity": "<f8"}
+# `a` comes before `b` in keep order, or is the group of `b`; a run is in order of (rank, b).
+EDGES: Layout = {
+    "rank": "<i8",
+    "b": "<i8",
+    "first_rank": "<i8",
+    "a": "<i8",
+    "similarity": "<f8",
+    "kind": "|u1",
+}
 
 MEMBER = [("number", "<i8"), ("cluster", "<i8"), ("survivor", "<i8"), ("similarity", "<f8")]
-TOLD = [
-    *MEMBER,
-    *(("size", "<i8"), ("shard", "<u4"), ("row", "<u4"), ("survivor_shard", "<u4"), ("survivor_row", "<u4")),
+TOLD = [*MEMBER, ("size", "<i8")]
+_WALKED: list[tuple[str, str]] = [
+    ("number", "<i8"),
+    ("survivor", "<i8"),
+    ("similarity", "<f8"),
+    ("kind", "|u1"),
 ]
+_NO_CLUSTER = -1
 
 # Edges or members that are looked at together:
-# 40 bytes an edge, 56 a member, and some five times that on the way.
+# 41 bytes an edge, 40 a member, and some five times that on the way.
 AT_ONCE = 250_000
 # Ranges of members that drawers are made of.
 _BINS = 1 << 16
 
-Duplicates = Iterator[
-    tuple[Numbers, Numbers, NDArray[np.float64]]
-]  # document, the kept one that it is like, how much
 
-
-class ResolveOptions(NumberedOptions, frozen=True):
+class ResolveOptions(TaskOptions, frozen=True):
+    near: NearOptions | None  # None: copies by URL and text alone
+    starts: tuple[int, ...]  # number of the first row of each shard, and how many rows there are
     shards: tuple[str, ...]
     sources: tuple[str, ...]  # per shard
     reference: tuple[str, ...]
+    copies: tuple[str, ...]  # tables of copies that are asked for: `url`, `matches`
+    # Copies of a near duplicate are dropped for the same document; not where templates of a site may have
+    # been taken out of one and not of the other.
+    inherits: bool = True
+
+
+class Places:
+    """Shards and rows of documents by their numbers, with the names of the shards."""
+
+    def __init__(self, starts: Sequence[int], shards: Sequence[str]) -> None:
+        self._starts = np.asarray(starts, np.int64)
+        self._names = pa.array(shards, pa.string())
+
+    def of(self, numbers: Numbers) -> tuple[Numbers, Numbers]:
+        shards = np.searchsorted(self._starts, numbers, side="right") - 1
+        return shards, numbers - self._starts[shards]
+
+    def named(self, numbers: Numbers) -> list[Any]:
+        """Two columns: name of the shard, and row."""
+        shards, rows = self.of(numbers)
+        return [self._names.take(pa.array(shards)), rows.astype(np.uint32)]
+
+    def counted(self, numbers: Numbers) -> list[Any]:
+        """Two columns: number of the shard, and row."""
+        return [column.astype(np.uint32) for column in self.of(numbers)]
+
+    def read_drops(self, item: Input) -> Iterator[tuple[Numbers, Numbers]]:
+        """Documents of a table of drops and their survivors, where they have one."""
+        for part in read_tables(Path(item.path), MATCHES.names):
+            part = part.filter(pc.is_valid(part.column("survivor_shard")))
+            shards = np.asarray(pc.index_in(part.column("survivor_shard"), value_set=self._names))
+            own, rows, others = (
+                np.asarray(part.column(name)).astype(np.int64) for name in ("shard", "row", "survivor_row")
+            )
+            yield self._starts[own] + rows, self._starts[shards] + others
 
 
 def perform_resolve(task: Task[ResolveOptions]) -> Made:
-    edges, fingerprints = open_runs(task.inputs, "edges", EDGES), Fingerprints(task.inputs, task.options)
-    members = _find_members(edges, int(fingerprints.starts[-1]))
-    components = _join(edges, members, fingerprints)
-    dropped = no_bits(int(fingerprints.starts[-1]))
-    is_safe = np.array([source in task.options.reference for source in task.options.sources], np.bool_)
+    options, places = task.options, Places(task.options.starts, task.options.shards)
+    edges = open_runs(task.inputs, "edges", EDGES)
+    dropped = _dropped_before(task)
+    outside = dropped.copy()  # of every cluster: dropped, and not for being similar itself
+    counts = np.zeros(LIKE + 1, np.int64)
     with open_scratch(task) as scratch:
+        walked = Drawers(scratch, "walked", _WALKED)
+        for found in _walk(options, edges, dropped):
+            walked.put(np.zeros(len(found.documents), np.int64), *found)
+            set_bits(outside, found.documents[found.kinds != NEAR])
+            counts += np.bincount(found.kinds, minlength=len(counts))
+        files = [
+            _write_copies(task, places, walked, kind, table, int(counts[kind]))
+            for kind, table in ((URL, "url"), (EXACT, "matches"))
+            if table in options.copies
+        ]
+        if options.near is None:
+            return Made(files, {})
+        members, edge_count = _find_members(edges, outside)
+        components = _join(edges, members, outside)
         by_cluster = _ByCluster(scratch, members, components.roots)
-        duplicates = 0
-        for docs, survivors, similarity in _walk(edges, fingerprints, is_safe, dropped):
-            by_cluster.put(docs, survivors, similarity)
-            duplicates += len(docs)
-        for start, stop in fingerprints.ranges():
-            kept = members.between(start, stop)
+        for part in walked.read(0):
+            own = part[part["kind"] == NEAR]
+            by_cluster.put(own["number"], own["survivor"], own["similarity"])
+        for start in range(0, options.starts[-1], AT_ONCE):
+            kept = members.between(start, min(start + AT_ONCE, options.starts[-1]))
             kept = kept[~get_bits(dropped, kept)]
             by_cluster.put(kept, kept, np.ones(len(kept)))
-        made, largest = _write(task, by_cluster, fingerprints, duplicates, scratch)
+        duplicates = int(counts[NEAR] + counts[LIKE])
+        near, largest = _write(task, places, by_cluster, walked, duplicates, scratch)
     facts: Json = {
-        "policy": task.options.near.policy,
+        "policy": options.near.policy,
         "clusters": components.count(),
         "largest_cluster": largest,
-        "edges": sum(run.rows for run in edges),
+        "edges": edge_count,
         "duplicates": duplicates,
     }
-    return made._replace(facts=facts)
+    return Made([*near, *files], {}, facts)
 
 
-def _find_members(edges: Sequence[Run], documents: int) -> Members:
-    members = Members(documents)
-    for a, b in _read(edges, ["a", "b"]):
-        members.add(a)
-        members.add(b)
-    members.seal()
-    return members
+def _dropped_before(task: Task[ResolveOptions]) -> Any:
+    """A bit per document: dropped by a method before copies are resolved."""
+    dropped = no_bits(task.options.starts[-1])
+    starts = np.asarray(task.options.starts, np.int64)
+    for item in task.inputs:
+        if item.role in TABLES.values():
+            for part in read_tables(Path(item.path), ["shard", "row"]):
+                shards, rows = (np.asarray(part.column(name)).astype(np.int64) for name in ("shard", "row"))
+                set_bits(dropped, starts[shards] + rows)
+    return dropped
+
+
+def _walk(options: ResolveOptions, edges: Sequence[Run], dropped: Any) -> Iterator[Dropped]:
+    """Documents in keep order: dropped, if one that they are like is kept."""
+    starts = np.asarray(options.starts, np.int64)
+    is_safe = np.array([source in options.reference for source in options.sources], np.bool_)
+    of_url, of_text = (_firsts(edges, kind, options.starts[-1]) for kind in (URL, EXACT))
+    groups = no_groups(of_url.count + of_text.count)
+    for _, later, first_rank, earlier, similarity, kinds in read_in_order(edges, "rank", "b", AT_ONCE):
+        by_url, by_text = kinds == URL, kinds == EXACT
+        earlier[by_url] = of_url.places(earlier[by_url])
+        earlier[by_text] = of_url.count + of_text.places(earlier[by_text])
+        safe = is_safe[np.searchsorted(starts, later, side="right") - 1]
+        yield walk_edges(
+            earlier,
+            first_rank,
+            later,
+            similarity,
+            safe,
+            dropped,
+            kinds,
+            groups,
+            inherits=options.inherits,
+        )
+
+
+def _firsts(edges: Sequence[Run], kind: int, documents: int) -> Members:
+    """The first documents of all groups of a kind."""
+    firsts = Members(documents)
+    for first, kinds in _read(edges, ["a", "kind"]):
+        firsts.add(first[kinds == kind])
+    firsts.seal()
+    return firsts
 
 
 def _read(edges: Sequence[Run], names: Sequence[str]) -> Iterator[list[Any]]:
@@ -231,42 +339,52 @@ def _read(edges: Sequence[Run], names: Sequence[str]) -> Iterator[list[Any]]:
             yield run.read(start, min(start + AT_ONCE, run.rows), names)
 
 
-def _join(edges: Sequence[Run], members: Members, fingerprints: Fingerprints) -> Components:
+def _read_similar(edges: Sequence[Run], outside: Any, names: Sequence[str]) -> Iterator[list[Any]]:
+    """Of pairs of near duplicates that are both in the clusters."""
+    for a, b, kinds, *columns in _read(edges, ["a", "b", "kind", *names]):
+        similar = np.flatnonzero(kinds == NEAR)
+        similar = similar[~(get_bits(outside, a[similar]) | get_bits(outside, b[similar]))]
+        yield [column[similar] for column in (a, b, *columns)]
+
+
+def _find_members(edges: Sequence[Run], outside: Any) -> tuple[Members, int]:
+    """Documents of clusters, and how many edges they have."""
+    members, count = Members(64 * len(outside)), 0
+    for a, b in _read_similar(edges, outside, []):
+        members.add(a)
+        members.add(b)
+        count += len(a)
+    members.seal()
+    return members, count
+
+
+def _join(edges: Sequence[Run], members: Members, outside: Any) -> Components:
     """The root of a component is its first document in keep order."""
-    components = Components(members.count, _ranks(edges, members, fingerprints))
-    for a, b in _read(edges, ["a", "b"]):
+    components = Components(members.count, _ranks(edges, members, outside))
+    for a, b in _read_similar(edges, outside, []):
         components.join(members.places(a), members.places(b))
     components.seal()
     return components
 
 
-def _ranks(edges: Sequence[Run], members: Members, fingerprints: Fingerprints) -> Numbers | None:
+def _ranks(edges: Sequence[Run], members: Members, outside: Any) -> Numbers | None:
     """Of all members; None where they are all the same, and a document comes before another by its number."""
     ends = [
-        (int(part.min()), int(part.max())) for parts in _read(edges, ["first_rank", "rank"]) for part in parts
+        (int(part.min()), int(part.max()))
+        for parts in _read(edges, ["first_rank", "rank", "kind"])
+        for part in (column[parts[2] == NEAR] for column in parts[:2])
+        if len(part)
     ]
     if not ends or min(low for low, _ in ends) == max(high for _, high in ends):
         return None
     ranks = np.empty(members.count, np.int64)
-    at = 0
-    for start, stop in fingerprints.ranges():
-        own = fingerprints.load(members.between(start, stop), "rank")
-        ranks[at : at + len(own)] = own
-        at += len(own)
+    for a, b, first_rank, rank in _read_similar(edges, outside, ["first_rank", "rank"]):
+        ranks[members.places(a)], ranks[members.places(b)] = first_rank, rank
     return ranks
 
 
-def _walk(
-    edges: Sequence[Run], fingerprints: Fingerprints, is_safe: NDArray[np.bool_], dropped: Any
-) -> Duplicates:
-    """Documents in keep order: gone, if one that they are like is still there."""
-    for _, later, first_rank, earlier, similarity in read_in_order(edges, "rank", "b", AT_ONCE):
-        safe = is_safe[fingerprints.shards(later)]
-        yield walk_edges(earlier, first_rank, later, similarity, safe, dropped)
-
-
 class _ByCluster:
-    """Members, each with whom it is like, in drawers that follow each other in order of the clusters."""
+    """Members, each with its survivor, in drawers that follow each other in order of the clusters."""
 
     def __init__(self, scratch: Path, members: Members, roots: NDArray[np.uint32]) -> None:
         self._members = members
@@ -285,77 +403,98 @@ class _ByCluster:
         clusters = self._members.numbers(roots)
         self._held.put(self._drawer[roots >> self._shift], docs, clusters, survivors, similarity)
 
-    def load(self, drawer: int, fingerprints: Fingerprints) -> NDArray[Any]:
-        """By cluster and number, with all that is told of them."""
+    def load(self, drawer: int) -> NDArray[Any]:
+        """Members in order of cluster and number, with the sizes of their clusters."""
         held = self._held.load(drawer)
-        held = held[np.argsort(held["number"], kind="stable")]
+        held = held[np.lexsort((held["number"], held["cluster"]))]
         told = np.empty(len(held), TOLD)
         for name, _ in MEMBER:
             told[name] = held[name]
-        told["shard"], told["row"] = fingerprints.places(held["number"])
-        of_survivor = np.searchsorted(held["number"], held["survivor"])  # it is of the same cluster
-        told["survivor_shard"], told["survivor_row"] = told["shard"][of_survivor], told["row"][of_survivor]
-        told = told[np.argsort(told["cluster"], kind="stable")]
         _, place, sizes = np.unique(told["cluster"], return_inverse=True, return_counts=True)
         told["size"] = sizes[place]
         return told
 
 
+class ByNumber:
+    """Rows in order of their numbers, a drawer at a time. `rows`: about how many there will be."""
+
+    def __init__(self, scratch: Path, name: str, record: Any, documents: int, rows: int) -> None:
+        self._held, self._documents = Drawers(scratch, name, record), documents
+        self._drawers = -(-rows // AT_ONCE)
+
+    def put(self, numbers: Numbers, *columns: NDArray[Any]) -> None:
+        self._held.put(numbers * self._drawers // max(self._documents, 1), numbers, *columns)
+
+    def read(self) -> Iterator[Any]:
+        for drawer in range(self._drawers):
+            rows = self._held.load(drawer)
+            yield rows[np.argsort(rows["number"], kind="stable")]
+
+
+def _write_copies(
+    task: Task[ResolveOptions], places: Places, walked: Drawers, kind: int, table: str, rows: int
+) -> FileEntry:
+    """Documents dropped as copies of one kind, in order."""
+    with (
+        open_scratch(task) as scratch,
+        open_table(task, f"{table}.parquet", table, MATCHES, by="shard") as written,
+    ):
+        by_number = ByNumber(scratch, table, _WALKED, task.options.starts[-1], rows)
+        for part in walked.read(0):
+            own = part[part["kind"] == kind]
+            by_number.put(*(own[name] for name, _ in _WALKED))
+        for part in by_number.read():
+            columns = [*places.counted(part["number"]), *places.named(part["survivor"])]
+            written.append(pa.table(columns, schema=MATCHES))
+    return written.entry
+
+
 def _write(
     task: Task[ResolveOptions],
+    places: Places,
     by_cluster: _ByCluster,
-    fingerprints: Fingerprints,
+    walked: Drawers,
     duplicates: int,
     scratch: Path,
-) -> tuple[Made, int]:
-    """Both tables, and the size of the largest cluster."""
-    names = pa.array(task.options.shards, pa.string())
-    drops = task.options.near.policy == "drop"
-    by_number, drawers = Drawers(scratch, "number", TOLD), -(-duplicates // AT_ONCE)
-    largest = 0
+) -> tuple[list[FileEntry], int]:
+    """Both tables of near duplicates, and the size of the largest cluster."""
+    assert task.options.near is not None
+    drops, largest = task.options.near.policy == "drop", 0
+    by_number = ByNumber(scratch, "number", TOLD, task.options.starts[-1], duplicates)
     with open_table(task, "clusters.parquet", "clusters", CLUSTERS, by="cluster") as clusters:
         for drawer in range(by_cluster.drawers):
-            told = by_cluster.load(drawer, fingerprints)
+            told = by_cluster.load(drawer)
             is_like = told["survivor"] != told["number"]
-            clusters.append(_clusters(told, ~(is_like & drops), names))
+            clusters.append(_clusters(told, ~(is_like & drops), places))
             largest = max(largest, int(told["size"].max(initial=0)))
             if drops:
-                gone = told[is_like]
-                home = gone["number"] * drawers // fingerprints.starts[-1]
-                by_number.put(home, *(gone[name] for name, _ in TOLD))
+                by_number.put(*(told[is_like][name] for name, _ in TOLD))
+    for part in walked.read(0):
+        copies = part[part["kind"] == LIKE]
+        none = np.full(len(copies), _NO_CLUSTER)
+        by_number.put(copies["number"], none, copies["survivor"], copies["similarity"], none)
     with open_table(task, "near.parquet", "near", DROPS, by="shard") as near:
-        for drawer in range(drawers if drops else 0):
-            near.append(_drops(by_number.load(drawer), names))
-    return Made([near.entry, clusters.entry], {}), largest
+        for part in by_number.read():
+            near.append(_drops(part, places))
+    return [near.entry, clusters.entry], largest
 
 
-def _clusters(told: Any, kept: Any, names: Any) -> Any:
+def _clusters(told: Any, kept: Any, places: Places) -> Any:
+    columns = [
+        *(told["cluster"], told["size"], *places.named(told["number"]), kept),
+        *(*places.named(told["survivor"]), told["similarity"]),
+    ]
+    return pa.table(columns, schema=CLUSTERS)
+
+
+def _drops(told: Any, places: Places) -> Any:
+    is_alone = told["cluster"] == _NO_CLUSTER
     return pa.table(
         [
-            told["cluster"],
-            told["size"],
-            names.take(pa.array(told["shard"])),
-            told["row"],
-            kept,
-            names.take(pa.array(told["survivor_shard"])),
-            told["survivor_row"],
+            *places.counted(told["number"]),
+            *places.named(told["survivor"]),
             told["similarity"],
-        ],
-        schema=CLUSTERS,
-    )
-
-
-def _drops(told: Any, names: Any) -> Any:
-    told = told[np.argsort(told["number"], kind="stable")]
-    return pa.table(
-        [
-            told["shard"],
-            told["row"],
-            names.take(pa.array(told["survivor_shard"])),
-            told["survivor_row"],
-            told["similarity"],
-            told["cluster"],
-            told["size"],
+            *(pa.array(told[name], mask=is_alone) for name in ("cluster", "size")),
             pa.nulls(len(told), pa.string()),
         ],
         schema=DROPS,

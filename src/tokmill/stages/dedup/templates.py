@@ -9,8 +9,8 @@
                          └ templates-<s>        pages of which nothing is left
 
 Numbers are added, so no cut of the corpus matters. Memory is bounded by a shard or a range: a host with many
-pages has its lines in all ranges. Only documents that are still there are pages: copies of one page, by URL
-or by text, would make templates of its prose, and so they go before.
+pages has its lines in all ranges. Copies of one page, by URL or by text, would make templates of its prose:
+of several the first is counted. Lines are taken out of all of them, for another one may be kept.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ from tokmill.stages.dedup.method import (
     Method,
     Phase,
     considered_rows,
-    load_ranked,
+    later_copies,
+    load_texts,
     scope_salts,
 )
 from tokmill.stages.external.runs import (
@@ -164,15 +165,22 @@ def _load_hosts(task: Task[HostOptions], rows: NDArray[np.int64]) -> Hosts:
     return hosts._replace(keys=hosts.keys ^ salts, is_known=is_known)
 
 
-def _load_lines(task: Task[HostOptions]) -> _Loaded:
+def _load_lines(task: Task[HostOptions], rows: NDArray[np.int64]) -> _Loaded:
     options = task.options
-    ranked = load_ranked(task.inputs, options.number, options.keep)
-    hosts = _load_hosts(task, ranked.rows)
+    texts, hosts = load_texts(task.inputs, rows), _load_hosts(task, rows)
     known, places = np.unique(hosts.keys, return_inverse=True)
     is_site, (pages, needed) = _look_up(task, "sites", SITES, known)
     is_wanted = is_site[places] & hosts.is_known
-    lines = site_lines(ranked.texts, hosts.keys, is_wanted, options.templates.max_chars)
-    return _Loaded(ranked.rows, ranked.texts, hosts, lines, pages[places], needed[places])
+    lines = site_lines(texts, hosts.keys, is_wanted, options.templates.max_chars)
+    return _Loaded(rows, texts, hosts, lines, pages[places], needed[places])
+
+
+def _counted_rows(task: Task[HostOptions]) -> NDArray[np.int64]:
+    """Documents of a shard without a copy before them."""
+    rows = considered_rows(task.inputs, task.options.number)
+    (marks,) = (item for item in task.inputs if item.role == "marks")
+    copies = later_copies(task.inputs, task.options.number, marks.rows)
+    return rows[~(copies.by_url | copies.by_text)[rows]]
 
 
 def _look_up(task: Task[Any], role: str, layout: Layout, keys: Keys) -> tuple[Any, list[Any]]:
@@ -205,7 +213,7 @@ def _load_range(task: Task[RangeOptions], role: str, layout: Layout) -> list[Any
 
 
 def perform_hosts(task: Task[HostOptions]) -> Made:
-    hosts = _load_hosts(task, considered_rows(task.inputs, task.options.number))
+    hosts = _load_hosts(task, _counted_rows(task))
     keys, pages = np.unique(hosts.keys[hosts.is_known], return_counts=True)
     return Made([write_run(task, "hosts", [keys, pages], HOSTS)], {})
 
@@ -223,7 +231,7 @@ def perform_sites(task: Task[RangeOptions]) -> Made:
 
 
 def perform_blocks(task: Task[HostOptions]) -> Made:
-    loaded = _load_lines(task)
+    loaded = _load_lines(task, _counted_rows(task))
     keys, pages, rows = count_pages(loaded.lines)
     return Made([write_run(task, "blocks", [keys, pages, loaded.needed[rows]], BLOCKS)], {})
 
@@ -248,7 +256,7 @@ def perform_strip(task: Task[HostOptions]) -> Made:
     }
     if task.options.is_reference or task.options.is_chat:
         return Made([], {}, facts)
-    loaded = _load_lines(task)
+    loaded = _load_lines(task, considered_rows(task.inputs, task.options.number))
     lines = loaded.lines
     keys, places = np.unique(lines.keys, return_inverse=True)
     recurs, (pages,) = _look_up(task, "recurring", RECURRING, keys)

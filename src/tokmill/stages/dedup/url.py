@@ -1,7 +1,7 @@
 """Documents of one page as tasks: equal URLs in one form, one range of their hashes at a time.
 
     shard ─ meta ─ one form ─> hashes-<s>        a run by hash: row and rank of what has a URL
-    range p of the hashes ─ equal? ─> url-<p>    duplicate -> survivor, by shard
+    range p of the hashes ─ equal? ─> edges-<p>, later-<p>    groups of one URL
 
 What comes after the hashes is as in `exact`, with 128 bits of the URL in the place of those of the text.
 """
@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from tokmill.artifacts.step import Made, Task, TaskFunction, TaskOptions
 from tokmill.clean.urls import URL_NORMALIZATION, meta_strings, normalize_urls
-from tokmill.kernels import hashing
-from tokmill.schema import one_piece, string_column
+from tokmill.duplicates.shingling import text_hashes
+from tokmill.kernels.survivors import URL
+from tokmill.schema import one_piece
 from tokmill.stages.dedup.exact import match_tasks, write_hashes
 from tokmill.stages.dedup.method import Considered, DedupStep, Keep, Method, Phase, considered_rows
 
@@ -59,7 +60,7 @@ def _find_pages(step: DedupStep, asked: UrlOptions, considered: Sequence[Conside
         message = "dedup: no document has a URL in `meta.%s`; carry it along with `fields: {meta: [%s]}`"
         _LOG.warning(message, asked.field, asked.field)
     shards = [one.shard for one in considered]
-    return (yield match_tasks(step, shards, hashed, key="q", table="url"))
+    return (yield match_tasks(step, shards, hashed, "q", URL))
 
 
 def perform_pages(task: Task[PageOptions]) -> Made:
@@ -67,9 +68,8 @@ def perform_pages(task: Task[PageOptions]) -> Made:
     meta = one_piece(task.load("documents", ["meta"]).column("meta")).take(pa.array(rows))
     urls = normalize_urls(meta_strings(meta, task.options.field))
     has_url = np.asarray(urls.is_valid())
-    state = np.zeros((int(has_url.sum()), 2), np.uint64)
-    hashing.mix_column(*string_column(urls.drop_null()), state)
-    return write_hashes(task, rows[has_url], *(np.ascontiguousarray(state[:, lane]) for lane in (0, 1)))
+    high, low = np.ascontiguousarray(text_hashes(urls.drop_null()).T)
+    return write_hashes(task, rows[has_url], high, low)
 
 
 METHOD = Method(

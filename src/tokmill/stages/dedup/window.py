@@ -10,22 +10,28 @@
     all spans ─ resolve ─> window, counted   which documents go, which spans count
     shard ─ cut ─> edits-<s>                 texts without their later copies (policy trim)
 
-Documents have numbers as in `tokmill.stages.dedup.near`: their place among all that are considered.
-There are as many partitions as the marks call for.
+Documents have numbers as in `tokmill.stages.dedup.near`: their place among all that are considered. From
+spans on a number is the row, counted through all shards. There are as many partitions as the marks call for.
 
-Which documents go for their passages, over all spans, without holding them.
+Which documents are dropped for their passages, over all spans, without holding them.
 
     shard ─ spans-<s>, its totals ─> walk-<s>, a run in keep order
-    walk-<s> of all shards, a piece at a time ─ resolve ─> a bit per document: gone, a bit per span: counts
-    spans-<s>, shard by shard ─ these bits ─> window (who goes, and for whom)   counted (spans that count)
+    walk-<s> of all shards, a piece at a time ─ resolve ─> a bit per document: dropped, a bit per span: counts
+    spans-<s>, shard by shard ─ these bits ─> window (dropped documents, and their survivors)
+                                              counted (spans that count)
+    exact copies of dropped documents ──────> window, for the same survivors
 
-Memory: n / 8 bytes for n documents, s / 8 for s spans, one piece, one shard.
+A document that others were dropped for, as of its URL or as similar to it, is not dropped: they would be left
+without a survivor.
+
+Memory: two bits per document, one per span, one piece, one shard.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,7 +40,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import Json, Receipt
-from tokmill.artifacts.step import Made, Task, TaskFunction, TaskOptions, table_input, tables_of
+from tokmill.artifacts.step import Input, Made, Task, TaskFunction, TaskOptions, table_input, tables_of
 from tokmill.artifacts.upstream import Shard, write_shard_table
 from tokmill.duplicates.shingling import WORD_NORMALIZATION
 from tokmill.duplicates.window import (
@@ -46,10 +52,11 @@ from tokmill.duplicates.window import (
     resolve_piece,
     trim_texts,
 )
-from tokmill.kernels.survivors import get_bits, no_bits, set_bits
+from tokmill.kernels.survivors import count_before, get_bits, no_bits, set_bits
 from tokmill.schema import DROPS, EDITS, SPANS
 from tokmill.stages.dedup.marked import PASSAGES, ROW_BYTES, SHARE, mark_config, marked_rows
 from tokmill.stages.dedup.method import (
+    TABLES,
     Considered,
     DedupOptions,
     DedupStep,
@@ -62,10 +69,19 @@ from tokmill.stages.dedup.method import (
     load_ranked,
     load_ranks,
     load_texts,
+    row_starts,
     scope_salts,
 )
-from tokmill.stages.dedup.survivors import NUMBERS, NumberedTexts, wanted_numbers, write_numbered_texts
+from tokmill.stages.dedup.survivors import (
+    NUMBERS,
+    ByNumber,
+    NumberedTexts,
+    Places,
+    wanted_numbers,
+    write_numbered_texts,
+)
 from tokmill.stages.external.appended import open_table
+from tokmill.stages.external.drawers import open_scratch
 from tokmill.stages.external.runs import (
     Layout,
     Run,
@@ -101,14 +117,24 @@ Numbers = NDArray[np.int64]
 
 
 class WalkOptions(TaskOptions, frozen=True):
-    start: int  # number of the shard's first document
+    start: int  # number of the shard's first row
 
 
 class ResolveSpansOptions(TaskOptions, frozen=True):
     window: WindowOptions
-    starts: tuple[int, ...]
+    starts: tuple[int, ...]  # number of the first row of each shard, and how many rows there are
     shards: tuple[str, ...]
     is_reference: tuple[bool, ...] = ()  # per shard: its source loses nothing; (): there is none
+    # Exact copies have the words of the document that they were dropped for. Where templates of a site are
+    # taken out, they may not.
+    has_equal_copies: bool = True
+
+
+# Words of a document that is not dropped whatever is repeated of it.
+_NEVER_MOST = 1 << 62
+# A dropped document, its survivor, and the share of its words in passages; an exact copy of a dropped one.
+_GONE: list[tuple[str, str]] = [("number", "<i8"), ("survivor", "<i8"), ("share", "<f8")]
+_COPY = [("number", "<i8"), ("copy", "<i8")]
 
 
 def perform_walk(task: Task[WalkOptions]) -> Made:
@@ -116,26 +142,35 @@ def perform_walk(task: Task[WalkOptions]) -> Made:
     table = task.load("spans")
     spans = Spans(*(np.asarray(table.column(name)) for name in SPANS.names))
     (totals,) = open_runs(task.inputs, "totals", TOTALS)
-    words, ranks = totals.take(spans.rows - task.options.start, ["words", "rank"])
+    words, ranks = _totals_of(totals, spans.rows - task.options.start, ["words", "rank"])
     order = np.lexsort((spans.first_words, spans.rows, ranks))
     places = np.arange(len(order))
     columns = (ranks, spans.rows, spans.first_words, spans.words, spans.first_rows, words, places)
     return Made([write_run(task, "walk", [column[order] for column in columns], WALK)], {})
 
 
+def _totals_of(totals: Run, rows: Numbers, names: Sequence[str]) -> list[Any]:
+    """Of these rows of a shard, ascending."""
+    return totals.take(totals.search(rows, "row"), names)
+
+
 def perform_resolve_spans(task: Task[ResolveSpansOptions]) -> Made:
     options = task.options
-    starts, names = np.asarray(options.starts, np.int64), pa.array(options.shards, pa.string())
+    places = Places(options.starts, options.shards)
     totals = open_runs(task.inputs, "totals", TOTALS)
     walks = open_runs(task.inputs, "walk", WALK)
     firsts = [0, *itertools.accumulate(run.rows for run in walks)]  # of each shard, among all spans
     is_safe = np.array(options.is_reference or [False] * len(walks), np.bool_)
-    is_dropped, is_counted = _resolve(walks, starts, firsts, options.window, is_safe)
+    is_needed = _survivors_before(task, places)
+    is_dropped, is_counted = _resolve(walks, firsts, options, is_safe, is_needed)
     facts = {"passages": firsts[-1], "documents": 0, "repeated_words": 0}
+    documents, gone = options.starts[-1], int(count_before(is_dropped)[-1])
     with (
+        open_scratch(task) as scratch,
         open_table(task, f"window-{task.key}.parquet", "window", DROPS, by="shard") as window,
         open_table(task, f"counted-{task.key}.parquet", "counted", COUNTED, by="shard") as counted,
     ):
+        dropped = ByNumber(scratch, "dropped", _GONE, documents, gone)
         for shard, path in enumerate(task.paths("spans")):
             table = load_table(path)
             spans = Spans(*(np.asarray(table.column(name)) for name in SPANS.names))
@@ -145,53 +180,87 @@ def perform_resolve_spans(task: Task[ResolveSpansOptions]) -> Made:
             docs, repeated, survivors = _documents(spans, counts)
             facts["documents"] += len(docs)
             facts["repeated_words"] += int(repeated.sum())
+            (words,) = _totals_of(totals[shard], docs - options.starts[shard], ["words"])
             is_gone = get_bits(is_dropped, docs)
-            dropped, others = docs[is_gone], survivors[is_gone]
-            rows, words = totals[shard].take(dropped - starts[shard], ["row", "words"])
-            other_shards = np.searchsorted(starts, others, side="right") - 1
-            window.append(
-                pa.table(
-                    [
-                        np.full(len(dropped), shard, np.uint32),
-                        rows.astype(np.uint32),
-                        names.take(pa.array(other_shards)),
-                        _rows(totals, starts, others).astype(np.uint32),
-                        repeated[is_gone] / np.maximum(words, 1),
-                        pa.nulls(len(dropped), pa.int64()),
-                        pa.nulls(len(dropped), pa.int64()),
-                        pa.nulls(len(dropped), pa.string()),
-                    ],
-                    schema=DROPS,
-                )
-            )
-            kept = spans.take(counts & ~get_bits(is_dropped, spans.rows) & ~is_safe[shard])
+            shares = repeated / np.maximum(words, 1)
+            dropped.put(*(column[is_gone] for column in (docs, survivors, shares)))
+            stays = ~is_gone & (words - repeated >= options.window.min_words)  # else it is kept whole
+            kept = spans.take(counts & stays[np.searchsorted(docs, spans.rows)] & ~is_safe[shard])
             shards = np.full(len(kept.rows), shard, np.uint32)
             counted.append(pa.table([shards, *kept], schema=COUNTED))
+        for part in _with_copies(task, places, scratch, dropped, is_dropped, gone):
+            window.append(_drops(part, places))
     return Made([window.entry, counted.entry], {}, facts)
+
+
+def _survivors_before(task: Task[ResolveSpansOptions], places: Places) -> Any:
+    """A bit per document: others were dropped for it, and are not equal to it."""
+    needed = no_bits(task.options.starts[-1])
+    followed = [TABLES["exact"]] if task.options.has_equal_copies else []
+    for item in task.inputs:
+        if item.role in TABLES.values() and item.role not in followed:
+            for _, survivors in places.read_drops(item):
+                set_bits(needed, survivors)
+    return needed
+
+
+def _with_copies(
+    task: Task[ResolveSpansOptions],
+    places: Places,
+    scratch: Path,
+    dropped: ByNumber,
+    is_dropped: Any,
+    gone: int,
+) -> Iterator[Any]:
+    """Dropped documents and their exact copies, which are dropped for the same survivors, by number."""
+    documents, found = task.options.starts[-1], 0
+    copies = ByNumber(scratch, "copies", _COPY, documents, gone)
+    for item in task.inputs:
+        if item.role == TABLES["exact"]:
+            for own, firsts in places.read_drops(item):
+                is_gone = get_bits(is_dropped, firsts)
+                copies.put(firsts[is_gone], own[is_gone])
+                found += int(is_gone.sum())
+    both = ByNumber(scratch, "both", _GONE, documents, gone + found)
+    for part, own in zip(dropped.read(), copies.read(), strict=True):
+        at = np.searchsorted(part["number"], own["number"])
+        both.put(*(part[name] for name, _ in _GONE))
+        both.put(own["copy"], part["survivor"][at], part["share"][at])
+    yield from both.read()
+
+
+def _drops(part: Any, places: Places) -> Any:
+    nothing = pa.nulls(len(part), pa.int64())
+    columns = [
+        *(*places.counted(part["number"]), *places.named(part["survivor"]), part["share"]),
+        *(nothing, nothing, pa.nulls(len(part), pa.string())),
+    ]
+    return pa.table(columns, schema=DROPS)
 
 
 def _resolve(
     walks: Sequence[Run],
-    starts: Numbers,
     firsts: Sequence[int],
-    options: WindowOptions,
+    options: ResolveSpansOptions,
     is_safe: NDArray[np.bool_],
+    is_needed: Any,
 ) -> tuple[Any, Any]:
-    """A bit per document: dropped; a bit per span, of all shards one after the other: it counts. Those of a
-    reference do: they come before all others, and none of them goes."""
-    is_dropped, is_counted = no_bits(int(starts[-1])), no_bits(firsts[-1])
-    offsets = np.asarray(firsts, np.int64)
+    """A bit per document: dropped; a bit per span, of all shards one after the other: it counts. All spans of
+    a reference do: it comes before all others, and none of its documents is dropped."""
+    starts, offsets = np.asarray(options.starts, np.int64), np.asarray(firsts, np.int64)
+    is_dropped, is_counted = no_bits(options.starts[-1]), no_bits(firsts[-1])
     for _, number, first_word, words, first, total, place in read_in_order(walks, "rank", "number", AT_ONCE):
         shards = np.searchsorted(starts, number, side="right") - 1
         counts = is_safe[shards]
         others = ~counts
+        total[get_bits(is_needed, number)] = _NEVER_MOST
         counts[others] = resolve_piece(
             number[others],
             first_word[others],
             words[others],
             first[others],
             total[others],
-            options,
+            options.window,
             is_dropped,
         )
         set_bits(is_counted, (offsets[shards] + place)[counts])
@@ -217,13 +286,6 @@ def _documents(spans: Spans, counts: NDArray[np.bool_]) -> tuple[Numbers, Number
         fresh = np.maximum(apart + stop - np.maximum(apart + first, before), 0)
         np.add.at(repeated, own, fresh)
     return docs, repeated, survivors
-
-
-def _rows(totals: Sequence[Run], starts: Numbers, numbers: Numbers) -> Numbers:
-    """Rows, in their shards, of numbers in any order."""
-    wanted, places = np.unique(numbers, return_inverse=True)
-    (rows,) = take_numbered(totals, starts, wanted, ["row"])
-    return rows[places]
 
 
 WINDOWS: Layout = {"hash": "<u8", "index": "<u4", "word": "<i8", "rank": "<i8"}
@@ -253,6 +315,7 @@ class SpanOptions(TaskOptions, frozen=True):
     window: WindowOptions
     starts: tuple[int, ...]
     number: int
+    row_starts: tuple[int, ...]  # number of the first row of each shard, and how many rows there are
 
 
 class TextOptions(SpanOptions, frozen=True):
@@ -265,7 +328,7 @@ def _find_repeated(step: DedupStep, asked: WindowOptions, considered: Sequence[C
     if window.policy == "trim":  # a document without a word of its own would be left without a text
         window = replace(window, min_words=max(window.min_words, 1))
     shards = [one.shard for one in considered]
-    directory = str(step.directory)
+    directory, rows = str(step.directory), row_starts(shards)
     kept = cached_shards(step, considered, PASSAGES, mark_config(window), row_bytes=ROW_BYTES, share=SHARE)
     marked = yield [
         Task(
@@ -301,7 +364,9 @@ def _find_repeated(step: DedupStep, asked: WindowOptions, considered: Sequence[C
         Task(
             function="dedup.passage_texts",
             key=f"t{shard.number:05d}",
-            options=TextOptions(window=window, starts=starts, number=shard.number, keep=keep),
+            options=TextOptions(
+                window=window, starts=starts, number=shard.number, row_starts=rows, keep=keep
+            ),
             inputs=[*inputs, *ends],
             directory=directory,
         )
@@ -312,7 +377,7 @@ def _find_repeated(step: DedupStep, asked: WindowOptions, considered: Sequence[C
         Task(
             function="dedup.spans",
             key=f"s{shard.number:05d}",
-            options=SpanOptions(window=window, starts=starts, number=shard.number),
+            options=SpanOptions(window=window, starts=starts, number=shard.number, row_starts=rows),
             inputs=[*meetings, *texts, *totals],
             directory=directory,
         )
@@ -327,7 +392,7 @@ def _find_repeated(step: DedupStep, asked: WindowOptions, considered: Sequence[C
             inputs=[own, total],
             directory=directory,
         )
-        for shard, start, own, total in zip(shards, starts, spans, totals, strict=False)
+        for shard, start, own, total in zip(shards, rows, spans, totals, strict=False)
     ]
     resolved = yield [
         Task(
@@ -335,11 +400,12 @@ def _find_repeated(step: DedupStep, asked: WindowOptions, considered: Sequence[C
             key="window",
             options=ResolveSpansOptions(
                 window=window,
-                starts=starts,
+                starts=rows,
                 shards=tuple(shard.name for shard in shards),
                 is_reference=_are_references(step, shards) if window.policy != "report" else (),
+                has_equal_copies=not getattr(step.options, "templates", None),
             ),
-            inputs=[*spans, *tables_of(step, walked, "walk"), *totals],
+            inputs=[*spans, *tables_of(step, walked, "walk"), *totals, *_drops_before(considered)],
             directory=directory,
         )
     ]
@@ -350,13 +416,21 @@ def _find_repeated(step: DedupStep, asked: WindowOptions, considered: Sequence[C
         Task(
             function="dedup.cut",
             key=f"{shard.number:05d}",
-            options=TextOptions(window=window, starts=starts, number=shard.number, keep=keep),
+            options=TextOptions(
+                window=window, starts=starts, number=shard.number, row_starts=rows, keep=keep
+            ),
             inputs=[*inputs, counted],
             directory=directory,
         )
         for shard, keep, inputs in considered
     ]
     return [*resolved, *cut, *extended]
+
+
+def _drops_before(considered: Sequence[Considered]) -> list[Input]:
+    """Tables of documents that were dropped, which any shard has; one of a shard alone names no survivor."""
+    found = considered[0].inputs if considered else []
+    return [item for item in found if item.role in TABLES.values()]
 
 
 def _are_references(step: DedupStep, shards: Sequence[Shard]) -> tuple[bool, ...]:
@@ -421,7 +495,10 @@ def perform_spans(task: Task[SpanOptions]) -> Made:
         held = NumberedTexts(task, options.starts).take(used)
         pairs = Pairs(places[: len(number)], word, places[len(number) :], first_word)
         spans = extend_matches(held, pairs, options.window, ranks).spans
-        named = spans._replace(rows=used[spans.rows], first_rows=used[spans.first_rows])
+        shards = np.searchsorted(options.starts, used, side="right") - 1
+        (rows,) = take_numbered(totals, np.asarray(options.starts, np.int64), used, ["row"])
+        counted = np.asarray(options.row_starts, np.int64)[shards] + rows
+        named = spans._replace(rows=counted[spans.rows], first_rows=counted[spans.first_rows])
         table = pa.table(list(named), schema=SPANS)
     return Made([write_shard_table(task.directory, f"spans-{task.key}.parquet", "spans", table)], {})
 
@@ -433,10 +510,10 @@ def perform_cut(task: Task[TextOptions]) -> Made:
     found = load_range(path, "shard", options.number)
     if not found.num_rows:
         return Made([], {}, {"bytes_cut": 0})
-    start = options.starts[options.number]
     spans = Spans(*(np.asarray(found.column(name)) for name in SPANS.names))
     ranked = load_ranked(task.inputs, options.number, options.keep)
-    trimmed = trim_texts(ranked.texts, spans._replace(rows=spans.rows - start))
+    places = np.searchsorted(ranked.rows, spans.rows - options.row_starts[options.number])
+    trimmed = trim_texts(ranked.texts, spans._replace(rows=places))
     rows = np.unique(trimmed.rows)
     if not len(rows):
         return Made([], {}, {"bytes_cut": 0})
