@@ -22,6 +22,7 @@ from tokmill.artifacts.upstream import is_chat
 from tokmill.clean.examine import CleanOptions
 from tokmill.errors import OutOfMemory, StorageError, TokmillError
 from tokmill.stages.dedup.stage import said_versions
+from tokmill.stages.registry import STAGES
 
 # kinds of which there is a directory for each source, score or build
 NAMED = ("ingest", "inference", "examples", "score", "clean", "stage", "build", "texts")
@@ -30,8 +31,12 @@ _STEP, _FILE = "step ", "file "
 
 
 def step_inputs(step: Step, upstream: Mapping[str, Artifact]) -> dict[str, str]:
-    """What the step's fingerprint sees of its inputs: content, never places."""
+    """Name what the step is made from, for its fingerprint: content, never places."""
     inputs = {f"{_STEP}{name}": upstream[name].manifest.identity for name in step.needs}
+    for name in step.needs:
+        manifest = upstream[name].manifest
+        if handed_on := STAGES[manifest.kind].hand_on(manifest, step.kind):
+            inputs[f"facts of {name}"] = fingerprint_of(handed_on)
     inputs.update((f"{_FILE}{name}", digest) for name, digest in step.files.items())
     # Documents are in the order of their sources, and so is who of two equal ones is kept. The keys of a
     # fingerprint are sorted: they do not tell.
