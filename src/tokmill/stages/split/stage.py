@@ -133,7 +133,7 @@ def conduct(step: Step[SplitOptions], upstream: Mapping[str, Artifact]) -> Condu
             for (shard, inputs), own in zip(plain, chosen, strict=True)
         ]
         facts |= told
-    counts = add_counts({**NO_DOCUMENTS, **dict.fromkeys(facts["splits"], 0)}, sum_counts(receipts))
+    counts = add_counts(NO_DOCUMENTS, sum_counts(receipts))
     facts |= _shared_ids([shard.source for shard in shards], receipts)
     tell(step.name, split_warnings(step.config, counts, facts))
     return Outcome(receipts, counts, facts)
