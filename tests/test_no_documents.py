@@ -12,6 +12,7 @@ import json
 import shutil
 import traceback
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any, get_args
 
@@ -100,19 +101,18 @@ def recipes() -> Iterator[tuple[str, Json]]:
     yield "a score that is stored", {"scores": [{"name": "own", **_SCORES["hook"], "device": "cpu"}]}
     yield "every measure", {"filters": [{"measure": name, "min": 0} for name in sorted(MEASURES)]}
     yield "rules of packs", {"filters": [{"pack": "web-en"}], "language": {"method": "detect"}}
-    formats = [
-        build for name in format_names() for build in builds_of(name)[: None if name == "parquet" else 1]
-    ]
+    several = {name: builds_of(name) for name in format_names()}
+    formats = [*several["parquet"], *(builds[0] for name, builds in several.items() if name != "parquet")]
     texts = [{"name": f"t-{name}", "content": "text", "format": name} for name in TEXT_FORMATS]
     yield "every format and layout", {"builds": [*formats, *texts]}
     texts = [{**build, "measures": True} for build in texts]
     yield "texts alone", {"builds": texts, "tokenizer": None, "filters": [{"measure": "words", "min": 0}]}
-    for exhausted in choices(Mixture, "exhausted"):
-        for order in choices(Mixture, "order"):
-            amount = {"exhausted": exhausted, "order": order, "tokens": 500, "max_epochs": 3}
-            if exhausted != "repeat":
-                del amount["max_epochs"]
-            yield f"a mixture that will {exhausted}, by {order}", {"mixture": amount}
+    for exhausted, order in zip(
+        choices(Mixture, "exhausted"), cycle(choices(Mixture, "order")), strict=False
+    ):
+        passes = {"max_epochs": 3} if exhausted == "repeat" else {}
+        amount = {"exhausted": exhausted, "order": order, "tokens": 500, **passes}
+        yield f"a mixture that will {exhausted}", {"mixture": amount}
     yield (
         "a mixture of all there is",
         {"mixture": {}, "builds": [{"name": "t", **texts[0], "measures": False}]},
@@ -197,20 +197,19 @@ def problem_of(error: BaseException) -> str | None:
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_source_of_which_nothing_is_left_makes_a_run_or_one_clear_error(place: Path, name: str) -> None:
     faults = {}
-    for way in WAYS:
-        for alone in (True, False):
-            out = place / "out"
-            shutil.rmtree(out, ignore_errors=True)
-            recipe = write(place, way, RECIPES[name], alone=alone)
-            try:
-                mill.run(recipe, out, workers=1)
-            except Exception as error:
-                fault = problem_of(error)
-            else:
-                stale = [step for step, reasons in mill.plan(recipe, out).steps.items() if reasons]
-                fault = "; ".join(map(str, [*mill.verify(out).problems, *stale]))
-            if fault:
-                faults[way, alone] = fault
+    for way, alone in [*((way, True) for way in WAYS), ("cleaning drops all", False)]:
+        out = place / "out"
+        shutil.rmtree(out, ignore_errors=True)
+        recipe = write(place, way, RECIPES[name], alone=alone)
+        try:
+            mill.run(recipe, out, workers=1)
+        except Exception as error:
+            fault = problem_of(error)
+        else:
+            stale = [step for step, reasons in mill.plan(recipe, out).steps.items() if reasons]
+            fault = "; ".join(map(str, [*mill.verify(out).problems, *stale]))
+        if fault:
+            faults[way, alone] = fault
     assert faults == {}
 
 
@@ -261,10 +260,11 @@ def calls(out: Path) -> Iterator[tuple[str, Json]]:
             yield verb, arguments
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("sections", [EVERYTHING, DOCUMENTS_ALONE], ids=["everything", "documents alone"])
+@pytest.mark.parametrize(
+    ("sections", "way"), [*((EVERYTHING, way) for way in WAYS), (DOCUMENTS_ALONE, "nothing is read")]
+)
 def test_every_verb_answers_of_a_run_without_documents(
-    place: Path, way: str, sections: Json, monkeypatch: pytest.MonkeyPatch
+    place: Path, sections: Json, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(place)
     recipe, out = write(place, way, sections, alone=True), place / "out"
