@@ -79,3 +79,31 @@ def digest_of(directory: Path) -> str:
     assert report["problems"] == [], report["problems"]
     assert found.returncode == 0
     return str(report["digest"])
+
+
+def steps_of(out: Path) -> dict[str, Any]:
+    """What every manifest of a step says, but for the time and place: files, tasks, counts, facts. What a
+    file is known by is its content: the bytes of some say when they were made. A task of ingest is known by
+    the source that it read, or by the shards that a takedown made it from."""
+    found = {}
+    for path in sorted(out.rglob("manifest.json")):
+        if path.parent != out:
+            manifest = json.loads(path.read_bytes())
+            for name in ("environment", "digest", "seal"):
+                del manifest[name]
+            for entry in manifest["files"]:
+                del entry["sha256"], entry["bytes"]
+            for task in manifest["tasks"] if manifest["kind"] == "ingest" else ():
+                del task["fingerprint"]
+            found[path.parent.relative_to(out).as_posix()] = manifest
+    return found
+
+
+def differences(fresh: Any, grown: Any, where: str = "") -> list[str]:
+    if isinstance(fresh, dict) and isinstance(grown, dict):
+        keys = sorted({*fresh, *grown})
+        return [d for key in keys for d in differences(fresh.get(key), grown.get(key), f"{where}.{key}")]
+    if isinstance(fresh, list) and isinstance(grown, list) and len(fresh) == len(grown):
+        pairs = enumerate(zip(fresh, grown, strict=True))
+        return [d for n, (one, other) in pairs for d in differences(one, other, f"{where}[{n}]")]
+    return [] if fresh == grown else [f"{where}: {str(fresh)[:200]} became {str(grown)[:200]}"]

@@ -3,7 +3,7 @@
     edit ─ run ─┬─ killed, some of the time ─ run ─> manifests of every step
                 └─ a fresh run of the same recipe ─> manifests of every step      equal, but for `environment`
 
-After a takedown the fresh run has the documents that the takedown left, and makes all that comes after them.
+After a takedown the fresh run has the list of what was taken down.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from hypothesis import Phase, given, settings
 
 import tokmill as mill
 from forked import MAIN, fork_workers, start_forked
+from mill import differences, steps_of
 from tokmill.errors import InputError, TokmillError
 
 QUICK, WHOLE, PARTS = 3, 320, 40
@@ -229,34 +230,6 @@ edits = st.lists(
 corpora = st.integers(0, 10**6)
 
 
-def steps_of(out: Path) -> dict[str, Any]:
-    """What every manifest says, but for the time and place: files, tasks, counts, facts. What a file is known
-    by is its content: the bytes of some say when they were made. A step whose inputs were made again with
-    the same content stays, and its `experiment_id` names the chain that it was made by."""
-    found = {}
-    for path in sorted(out.rglob("manifest.json")):
-        if path.parent != out:
-            manifest = json.loads(path.read_bytes())
-            for name in ("environment", "digest", "seal", "experiment_id"):
-                del manifest[name]
-            for entry in manifest["files"]:
-                del entry["sha256"], entry["bytes"]
-            for task in manifest["tasks"] if manifest["kind"] == "build" else ():
-                del task["fingerprint"]  # it has the `experiment_id`
-            found[path.parent.relative_to(out).as_posix()] = manifest
-    return found
-
-
-def differences(fresh: Any, grown: Any, where: str = "") -> list[str]:
-    if isinstance(fresh, dict) and isinstance(grown, dict):
-        keys = sorted({*fresh, *grown})
-        return [d for key in keys for d in differences(fresh.get(key), grown.get(key), f"{where}.{key}")]
-    if isinstance(fresh, list) and isinstance(grown, list) and len(fresh) == len(grown):
-        pairs = enumerate(zip(fresh, grown, strict=True))
-        return [d for n, (one, other) in pairs for d in differences(one, other, f"{where}[{n}]")]
-    return [] if fresh == grown else [f"{where}: {str(fresh)[:200]} became {str(grown)[:200]}"]
-
-
 def run_once(recipe: Path, out: Path, **options: Any) -> str:
     """How it ended."""
     try:
@@ -311,10 +284,9 @@ def forget_one(corpus: Corpus, out: Path) -> None:
 
 
 def fresh_run(recipe: Path, out: Path, known: Path) -> str:
-    """`known`: a run from which documents were taken down; what was read stays as it left it."""
+    """`known`: a run from which documents may have been taken down."""
     if (known / "forgotten.parquet").exists():
-        shutil.copytree(known / "ingest", out / "ingest")
-        shutil.copytree(known / "clean", out / "clean")
+        out.mkdir()
         shutil.copy(known / "forgotten.parquet", out)
     return run_once(recipe, out, lean=True)
 

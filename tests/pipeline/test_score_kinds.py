@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,9 +33,8 @@ SCORES = [
 ]
 
 
-def corpus(directory: Path, workers: int) -> Path:
-    directory.mkdir(parents=True, exist_ok=True)
-    rows = documents(80)
+def write_models(directory: Path, rows: list[dict[str, Any]]) -> None:
+    """The files that SCORES name."""
     training = Training()
     model = train_linear(join_examples([examples_of(rows, training.shape)]), ["bad", "good"], training)
     write_linear(directory / "good.bin", model)
@@ -45,6 +45,11 @@ def corpus(directory: Path, workers: int) -> Path:
     words = make_vocabulary([count_words(texts_of(rows))])
     language = train_language_model(count_text_ngrams(texts_of(rows), words, 3), words)
     write_language_model(directory / "fluent.bin", language)
+
+
+def corpus(directory: Path, workers: int) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    write_models(directory, documents(80))
     recipe = small_corpus(directory, scores=SCORES, shards={"megabytes": 1})
     return mill.run(recipe, workers=workers).out
 

@@ -29,7 +29,15 @@ from typing_extensions import TypeVar
 from tokmill.artifacts.cache import Cached
 from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.hooks import hook_files
-from tokmill.artifacts.manifest import FORMAT_VERSION, FileEntry, Json, Receipt, config_of, fingerprint_of
+from tokmill.artifacts.manifest import (
+    FORMAT_VERSION,
+    FileEntry,
+    Json,
+    Manifest,
+    Receipt,
+    config_of,
+    fingerprint_of,
+)
 from tokmill.artifacts.plugins import Plugin, show_hooks
 from tokmill.artifacts.stored import Stored
 from tokmill.storage.tables import load_table
@@ -195,6 +203,10 @@ def _accept(step: Any, counts: Json) -> None:
     pass
 
 
+def _hand_on_nothing(manifest: Manifest, taker: str) -> Json:
+    return {}
+
+
 @dataclass(frozen=True)
 class Stage(Generic[Asked]):
     """All that the run knows of a kind of step."""
@@ -204,6 +216,8 @@ class Stage(Generic[Asked]):
     conduct: Callable[[Step[Asked, Any], Mapping[str, Artifact]], Conduct]
     tasks: Mapping[str, TaskFunction[Any]]  # by the names that receipts know them by
     environment: Callable[[Step[Asked, Any], Sequence[Receipt]], Json] = _nothing  # for the manifest's block
+    # what a step of the kind `taker` reads of the manifest, besides the files: part of what it is made from
+    hand_on: Callable[[Manifest, str], Json] = _hand_on_nothing
     # raises where the counts are over a limit that is in no fingerprint:
     # asked of steps that are up to date too
     check: Callable[[Step[Asked, Any], Json], None] = _accept

@@ -138,11 +138,13 @@ class Forgotten:
         return found
 
 
-def forgotten_ledger(source: str, doc_ids: Sequence[str]) -> Any:
-    """That something was here: the hash of its id, and nothing else."""
+def forgotten_ledger(source: str, hashes: Iterable[str]) -> Any:
+    """Make the ledger rows of forgotten documents: the hash of each id, and nothing else. They are sorted, so
+    that several takedowns leave the rows that one would."""
+    doc_ids = sorted(f"sha256:{id_sha256}" for id_sha256 in hashes)
     columns = {
         "source": source,
-        "doc_id": [f"sha256:{sha256_of(doc_id)}" for doc_id in doc_ids],
+        "doc_id": doc_ids,
         "stage": "ingest",
         "verdict": "drop",
         "reason": REASON,

@@ -442,10 +442,11 @@ def peek(
     """The text of one row, document by document; -1 is the last row."""
     dataset = open_dataset(build, split, hooks=hooks)
     if not -len(dataset) <= row < len(dataset):
+        there_are = f"rows are 0 to {len(dataset) - 1:,}; a negative one counts from the end"
         raise InputError(
             f"there is no row {row:,}",
             where=str(dataset.directory),
-            next=f"rows are 0 to {len(dataset) - 1:,}; a negative one counts from the end",
+            next=there_are if len(dataset) else "the build holds no row: `tokmill why RUN --reason all`",
         )
     row %= len(dataset)
     example = dataset[row]

@@ -3,7 +3,7 @@ alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,18 +22,24 @@ from tokmill.artifacts.upstream import is_chat
 from tokmill.clean.examine import CleanOptions
 from tokmill.errors import OutOfMemory, StorageError, TokmillError
 from tokmill.stages.dedup.stage import said_versions
+from tokmill.stages.registry import STAGES
 
 # kinds of which there is a directory for each source, score or build
 NAMED = ("ingest", "inference", "examples", "score", "clean", "stage", "build", "texts")
 # kinds of which there is one
 SINGLE = ("scores", "dedup", "split", "tokenizer", "tokens", "mixture", "curriculum")
 _ORDER = "order of sources"  # among the inputs of a step that reads several
+_STEP, _FILE = "step ", "file "
 
 
 def step_inputs(step: Step, upstream: Mapping[str, Artifact]) -> dict[str, str]:
-    """What the step's fingerprint sees of its inputs: content, never places."""
-    inputs = {f"step {name}": upstream[name].manifest.identity for name in step.needs}
-    inputs.update((f"file {name}", digest) for name, digest in step.files.items())
+    """Name what the step is made from, for its fingerprint: content, never places."""
+    inputs = {f"{_STEP}{name}": upstream[name].manifest.identity for name in step.needs}
+    for name in step.needs:
+        manifest = upstream[name].manifest
+        if handed_on := STAGES[manifest.kind].hand_on(manifest, step.kind):
+            inputs[f"facts of {name}"] = fingerprint_of(handed_on)
+    inputs.update((f"{_FILE}{name}", digest) for name, digest in step.files.items())
     # Documents are in the order of their sources, and so is who of two equal ones is kept. The keys of a
     # fingerprint are sorted: they do not tell.
     sources = [name.removeprefix("ingest/") for name in step.needs if name.startswith("ingest/")]
@@ -52,14 +58,48 @@ def step_inputs(step: Step, upstream: Mapping[str, Artifact]) -> dict[str, str]:
     return inputs
 
 
+# Files whose order decides which of two equal documents is the first, by the kind of step.
+_ORDERED_FILES = {"ingest": ("",), "dedup": ("reference ", "against ")}
+
+
 def _orders_of_files(step: Step) -> Iterator[tuple[str, str]]:
-    """Of documents that files hold, and of corpora and benchmarks: of two that hold a text the first is told.
-    Where it is that of their names nothing needs to say so."""
-    kinds = {"ingest": ("",), "dedup": ("reference ", "against ")}
-    for prefix in kinds.get(step.kind, ()):
+    """Name the order of documents' files, corpora and benchmarks where it is not that of their names."""
+    for prefix in _ORDERED_FILES.get(step.kind, ()):
         names = [name for name in step.files if name.startswith(prefix)]
         if names != sorted(names):
-            yield f"order of {prefix or 'files'}".rstrip(), ", ".join(names)
+            yield _order_label(prefix), ", ".join(names)
+
+
+def _order_label(prefix: str) -> str:
+    return f"order of {prefix or 'files'}".rstrip()
+
+
+def recorded_inputs(manifest: Manifest, names: Sequence[str]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Read back the `needs` and `files` of a step, in the order in which `step_inputs` saw them.
+
+    `names` are the steps of the run in their order. The keys of a manifest are sorted, so an order that
+    matters stands beside them."""
+    inputs = manifest.inputs
+    needs = [name for name in names if f"{_STEP}{name}" in inputs]
+    if _ORDER in inputs:
+        ordered = iter(f"ingest/{source}" for source in inputs[_ORDER].split(", "))
+        needs = [next(ordered) if name.startswith("ingest/") else name for name in needs]
+    files = {label.removeprefix(_FILE): inputs[label] for label in sorted(inputs) if label.startswith(_FILE)}
+    for prefix in _ORDERED_FILES.get(manifest.kind, ()):
+        label = _order_label(prefix)
+        if label in inputs:
+            files |= {name: files.pop(name) for name in _listed(inputs[label], files)}
+    return tuple(needs), files
+
+
+def _listed(joined: str, names: Container[str]) -> Iterator[str]:
+    """Read a list of names again; a name may have commas of its own."""
+    name = ""
+    for part in joined.split(", "):
+        name = f"{name}, {part}" if name else part
+        if name in names:
+            yield name
+            name = ""
 
 
 class Freshness:

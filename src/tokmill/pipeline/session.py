@@ -315,7 +315,7 @@ class Session:
             receipts=outcome.receipts,
             counts=outcome.counts,
             facts=outcome.facts,
-            experiment_id=_experiment_id(step, inputs, upstream),
+            experiment_id=_experiment_id(step, inputs),
             environment=environment,
         )
         self._check()
@@ -456,13 +456,9 @@ class _Conducted:
         return fingerprint in self._awaited and not self.is_waiting
 
 
-def _experiment_id(step: Step, inputs: Mapping[str, str], upstream: Mapping[str, Artifact]) -> str:
-    """Ties an artifact to everything it was made from:
-    its own config and inputs, and those of its parents."""
-    chain = {
-        "step": step.name,
-        "config": step.config,
-        "inputs": dict(inputs),
-        "parents": {name: artifact.manifest.experiment_id for name, artifact in upstream.items()},
-    }
-    return fingerprint_of(chain)[:16]
+def _experiment_id(step: Step, inputs: Mapping[str, str]) -> str:
+    """Return an id of the step's config and of the content of its inputs.
+
+    How the inputs were made is not part of it: a step is left alone while its inputs keep their content, and
+    an id that said more would be that of a former run."""
+    return fingerprint_of({"step": step.name, "config": step.config, "inputs": dict(inputs)})[:16]

@@ -177,7 +177,7 @@ def _held_out_amounts(evidence: Evidence) -> Iterator[tuple[str, dict[str, int],
         yield "splits", amounts, "tokens", "tokens/manifest.json"
     elif evidence.has("split"):
         split = evidence.artifact("split").manifest
-        amounts = {name: split.counts[name] for name in split.facts["splits"]}
+        amounts = {name: split.counts.get(name, 0) for name in split.facts["splits"]}
         yield "splits", amounts, "documents", "split/manifest.json"
     else:
         read_from = f"{evidence.subject.recipe_file}: split"

@@ -47,7 +47,7 @@ from tokmill.clean.rules import Rule, judge
 from tokmill.schema import PERCENTILE, SCORE, ledger_table, one_piece
 from tokmill.stages.external.appended import open_table
 from tokmill.stages.external.drawers import Drawers, open_scratch
-from tokmill.stages.external.runs import Run, load_between, open_runs, write_run
+from tokmill.stages.external.runs import Run, joined, load_between, open_runs, write_run
 from tokmill.stages.warnings import tell
 from tokmill.storage.tables import load_range
 
@@ -237,9 +237,7 @@ def perform_below(task: Task[BelowOptions]) -> Made:
         for low, high in _ranges(runs, options.at_once):
             parts = list(load_between(runs, low, high))
             sizes = np.array([len(part[0]) for part in parts], np.int64)
-            keys, groups, counts = (
-                np.concatenate([part[place] for part in parts]) for place in range(len(_RUN))
-            )
+            keys, groups, counts = joined(parts, _RUN)
             shard = np.repeat(np.arange(len(runs)), sizes)
             place = np.arange(len(keys)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + first[shard]
             drawers.put(shard, place, _count_below(keys, groups, counts, totals))

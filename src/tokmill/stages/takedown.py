@@ -1,14 +1,14 @@
 """Forget: ingested shards again without documents that were taken down, made from the shards themselves.
 
-    documents-<key> ─ ids in forgotten.parquet go ─> documents-<key>.r<n>, ids-<key>.r<n>
-    ledger-<chunk>  ─ a row for each that went ────> ledger-<chunk>.r<n>
+    documents-<key> ─ ids in forgotten.parquet go ─> documents-<key>.<digest>, ids-<key>.<digest>
+    ledger-<chunk>  ─ a row for each that went ────> ledger-<chunk>.<digest>
 
     a source read anew, whole ─ ids of the list that no record has ─> a warning: what was taken down may be
                                 back under another id
 
-No source is read here. `n` counts the takedowns of a source: new files have new names, so that a kill at any
-moment leaves the old ones whole, and the step ends by sweeping them away. A chunk that has none of the
-documents keeps its files.
+No source is read here, and the files are those that reading it with the same list would give
+(`shards.key_of_rest`). A kill at any moment leaves the old ones whole, and the step ends by sweeping them
+away. A shard that has none of the documents keeps its files.
 """
 
 from __future__ import annotations
@@ -23,13 +23,21 @@ import pyarrow.compute as pc
 
 from tokmill.artifacts.manifest import FileEntry, Json, Manifest, Receipt, add_counts, sum_counts
 from tokmill.artifacts.step import Conduct, Made, Outcome, Task, TaskOptions, table_input
-from tokmill.artifacts.tombstones import REASON, Forgotten, forgotten_ledger, ids_of, load_forgotten
+from tokmill.artifacts.tombstones import (
+    REASON,
+    Forgotten,
+    forgotten_ledger,
+    ids_of,
+    load_forgotten,
+    sha256_of,
+)
 from tokmill.artifacts.upstream import shard_key
 from tokmill.formats.index import map_ids
 from tokmill.schema import LEDGER
 from tokmill.stages.ingest.options import IngestStep, forgotten_inputs
 from tokmill.stages.ingest.shards import (
     corpus_digest,
+    key_of_rest,
     no_counts,
     without_forgotten,
     write_documents_shard,
@@ -43,25 +51,20 @@ from tokmill.storage.tables import load_table
 class ForgetOptions(TaskOptions, frozen=True):
     source: str
     paths: tuple[str, ...]  # of the shards, as they are called now
-    round: int
 
 
 def conduct_forget(step: IngestStep, before: Manifest) -> Conduct:
-    """`before` is the manifest as it was."""
+    """Take the listed documents out of the step whose manifest was `before`."""
     assert step.extra.forgotten is not None, "a takedown has a list"
     source = step.options.reading.source
     forgotten = Forgotten.of_source(load_forgotten(step.extra.forgotten.parent), source)
-    number = before.facts.get("forgotten", {}).get("round", 0) + 1
     receipts = before.receipts()
     chosen = [(receipt, _holding(step.directory, receipt, forgotten)) for receipt in receipts]
-    made = yield [_task(step, receipt, parts, number) for receipt, parts in chosen if parts]
+    made = yield [_task(step, receipt, parts) for receipt, parts in chosen if parts]
     new = dict(zip((receipt.key for receipt, parts in chosen if parts), made, strict=True))
     receipts = [_merged(receipt, new[receipt.key]) if receipt.key in new else receipt for receipt in receipts]
     counts = sum_counts(receipts) if receipts else no_counts()
-    facts: Json = {**before.facts, "corpus_digest": corpus_digest(receipts)}
-    if made:
-        facts["forgotten"] = {"round": number, "documents": counts["dropped"][REASON]}
-    return Outcome(receipts, counts, facts)
+    return Outcome(receipts, counts, {**before.facts, "corpus_digest": corpus_digest(receipts)})
 
 
 def tell_unmet(step: IngestStep, receipts: Sequence[Receipt]) -> Json:
@@ -100,20 +103,17 @@ def _holding(directory: Path, receipt: Receipt, forgotten: Forgotten) -> list[Fi
     return found
 
 
-def _task(step: IngestStep, receipt: Receipt, parts: list[FileEntry], number: int) -> Task[ForgetOptions]:
+def _task(step: IngestStep, receipt: Receipt, parts: list[FileEntry]) -> Task[ForgetOptions]:
     ledgers = [entry for entry in receipt.files if entry.table == "ledger"]
     inputs = [
         *(table_input("documents", step.directory, entry) for entry in parts),
         *(table_input("ledger", step.directory, entry) for entry in ledgers),
         *forgotten_inputs(step),
     ]
-    options = ForgetOptions(
-        source=step.options.reading.source, paths=tuple(entry.path for entry in parts), round=number
-    )
     return Task(
         function="ingest.forget",
         key=receipt.key,
-        options=options,
+        options=ForgetOptions(source=step.options.reading.source, paths=tuple(entry.path for entry in parts)),
         inputs=inputs,
         directory=str(step.directory),
     )
@@ -128,33 +128,42 @@ def perform_forget(task: Task[ForgetOptions]) -> Made:
     for path, old in zip(task.paths("documents"), task.options.paths, strict=True):
         table = load_table(path)
         stays, ids = without_forgotten(task, table, lost, task.options.source)
+        if not ids:  # they only looked alike, by the beginnings of their hashes
+            continue
         gone += ids
         for name in ("license_tag", "created_at"):
             missing = table.column(name).null_count - stays.column(name).null_count
             lost["absent"][name] = lost["absent"].get(name, 0) + missing
         instead[old] = []
         if stays.num_rows:
-            key = _renamed(old.removeprefix("documents-").removesuffix(".parquet"), task.options.round)
+            key = key_of_rest(old.removeprefix("documents-").removesuffix(".parquet"), stays)
             written = [
                 write_documents_shard(task.directory, key, stays, kept),
                 write_ids_of(task.directory, key, stays),
             ]
             files += written
             instead[old] = [entry.path for entry in written]
-    earlier = [load_table(path) for path in task.paths("ledger")]
-    ledger = pa.concat_tables([LEDGER.empty_table(), *earlier, forgotten_ledger(task.options.source, gone)])
-    key = _renamed(task.key, task.options.round)
-    files += write_ledger_table(task.directory, key, ledger.combine_chunks())
+    if gone:
+        ledger = _with_forgotten(task, gone)
+        files += write_ledger_table(task.directory, key_of_rest(task.key, ledger), ledger)
     return Made(files, {}, {"lost": lost, "instead": instead})
 
 
-def _renamed(key: str, number: int) -> str:
-    """00003-000 -> 00003-000.r1 -> 00003-000.r2"""
-    return f"{key.partition('.')[0]}.r{number}"
+def _with_forgotten(task: Task[ForgetOptions], gone: Sequence[str]) -> Any:
+    """The ledger of the chunk with a row for each document that went, now or before."""
+    earlier = [load_table(path) for path in task.paths("ledger")]
+    ledger = pa.concat_tables([LEDGER.empty_table(), *earlier]).combine_chunks()
+    was_forgotten = pc.equal(ledger.column("reason"), REASON)
+    doc_ids = ledger.filter(was_forgotten).column("doc_id").to_pylist()
+    hashes = [doc_id.removeprefix("sha256:") for doc_id in doc_ids] + [sha256_of(doc_id) for doc_id in gone]
+    others = ledger.filter(pc.invert(was_forgotten))
+    return pa.concat_tables([others, forgotten_ledger(task.options.source, hashes)]).combine_chunks()
 
 
 def _merged(old: Receipt, new: Receipt) -> Receipt:
     """The chunk's receipt as it is now: files in their order, counts without what went."""
+    if not new.facts["instead"]:
+        return old
     made = {entry.path: entry for entry in new.files}
     files: list[FileEntry] = []
     replaced = {

@@ -26,6 +26,7 @@ from tokmill.clean.examine import CleanOptions
 from tokmill.errors import InputChanged, InputError, TokmillError
 from tokmill.formats import plugin_of
 from tokmill.pipeline.documents import url_list_files
+from tokmill.pipeline.freshness import recorded_inputs
 from tokmill.pipeline.references import open_references
 from tokmill.pipeline.scores import model_files, stored_model_files
 from tokmill.pipeline.training import labels_file
@@ -62,8 +63,7 @@ def steps_of_run(
     for name in names:
         directory = out / name
         manifest = _latest(directory)
-        inputs = manifest.inputs
-        needs = tuple(other for other in names if f"step {other}" in inputs)
+        needs, files = recorded_inputs(manifest, names)
         if not redone.isdisjoint(needs):
             redone.add(name)
         options: Any = manifest.options(STAGES[manifest.kind].options)
@@ -94,7 +94,6 @@ def steps_of_run(
             extra = out / HISTORY_FILE
         elif manifest.kind in ("tokenizer", "build"):
             _show_hooks(manifest, [plugin] if (plugin := plugin_of(manifest.config)) else [], base)
-        files = {label.removeprefix("file "): d for label, d in inputs.items() if label.startswith("file ")}
         steps.append(Step(name, manifest.kind, directory, options, needs, files, extra))
     return steps
 

@@ -18,8 +18,6 @@ from tokmill.pipeline.estimation.figures import SourceEstimate
 from tokmill.pipeline.estimation.measuring import Measured
 from tokmill.recipe import Near
 
-SMALLER = 4  # so many times the small share is the share
-
 
 def growth_of_steps(view: DrawnRun, sources: Mapping[str, SourceEstimate]) -> dict[str, float]:
     """By step: how much more than what was drawn over the share there is of what it works on."""
@@ -75,20 +73,28 @@ class Cost(NamedTuple):
     disk: float
 
 
-def cost_of(view: DrawnRun, name: str, warm: Measured, whole: Measured, growth: Mapping[str, float]) -> Cost:
-    """Through two points, to all there is."""
+def cost_of(
+    view: DrawnRun,
+    name: str,
+    smaller: int,
+    warm: Measured,
+    whole: Measured,
+    growth: Mapping[str, float],
+) -> Cost:
+    """Draw a line through two points, to all there is. `warm` is of a share that is `smaller` times as small;
+    where that is the share itself, every document is taken to add as much."""
     kind, _, source = name.partition("/")
-    share, small = view.share, view.share / SMALLER
+    share, small = view.share, view.share / smaller
     read = float(view.miniature.sources[source].read) if kind == "ingest" else 1.0
     if kind == "score":
         read = float(view.miniature.learned)
 
-    few = warm.disk.get(name, 0) or whole.disk[name] / SMALLER
+    few = warm.disk.get(name, 0) or whole.disk[name] / smaller
     if kind in ("score", "examples"):
         few = whole.disk[name]  # they are as large in any share
 
     def at_all(few: float, many: float, *, each: float) -> float:
-        slope = max(many - few, 0) / (share - small)
+        slope = max(many - few, 0) / (share - small) if smaller > 1 else many / share
         fixed = max(many - slope * share, 0)
         return fixed / each + slope * growth[name]
 

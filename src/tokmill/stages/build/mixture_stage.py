@@ -18,7 +18,7 @@ from msgspec.structs import replace as replace_fields
 
 from tokmill.artifacts.directory import Artifact, usable_receipts
 from tokmill.artifacts.history import Continues
-from tokmill.artifacts.manifest import NO_DOCUMENTS, Json, Receipt, add_counts, sum_counts
+from tokmill.artifacts.manifest import NO_DOCUMENTS, Json, Manifest, Receipt, add_counts, sum_counts
 from tokmill.artifacts.step import Conduct, Input, Outcome, Stage, Step, Task, TaskFunction, tables_of
 from tokmill.errors import plural
 from tokmill.packing.limits import STARVED
@@ -212,6 +212,11 @@ def _run_tasks(whole: Task[SplitMixtureOptions]) -> list[Task]:
     return tasks
 
 
+def _hand_on(manifest: Manifest, taker: str) -> Json:
+    """Weights, targets and what was reached: the files have the order of the documents alone."""
+    return {"config": manifest.config, "facts": manifest.facts} if taker in ("build", "mixture") else {}
+
+
 STAGE = Stage(
     "mixture",
     MixtureOptions,
@@ -222,4 +227,5 @@ STAGE = Stage(
         "mixture.met": TaskFunction(MetOptions, perform_met),
         "mixture.select": TaskFunction(SelectByScore, perform_select),
     },
+    hand_on=_hand_on,
 )

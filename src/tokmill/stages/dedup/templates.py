@@ -312,7 +312,8 @@ def _drops(number: int, emptied: Any) -> Any:
 
 def _facts(step: DedupStep, receipts: Sequence[Receipt]) -> Json:
     sums = {name: sum(receipt.facts[name] for receipt in receipts) for name in ("lines_cut", "bytes_cut")}
-    return {**receipts[0].facts, **sums}
+    of_all = {name: max((r.facts[name] for r in receipts), default=0) for name in ("hosts", "blocks")}
+    return {**of_all, **sums}
 
 
 def _versions(options: DedupOptions, asked: TemplateOptions, has_chats: bool) -> list[str]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 import mmap
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -207,8 +207,8 @@ def load_between(runs: Sequence[Run], low: int, high: int) -> Iterator[list[Colu
         yield run.read(start, stop)
 
 
-def joined(parts: Iterator[list[Column]], layout: Layout) -> list[Column]:
-    """Rows of all runs, one run after the other."""
+def joined(parts: Iterable[list[Column]], layout: Layout) -> list[Column]:
+    """Join the rows of all runs, one run after the other; of no runs, empty columns."""
     nothing = [np.empty(0, kind) for kind in layout.values()]
     return [np.concatenate(columns) for columns in zip(nothing, *parts, strict=True)]
 

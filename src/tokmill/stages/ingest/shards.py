@@ -4,8 +4,8 @@ tables ─ room (limit) ─ cut at shards.megabytes of text ─> documents-<key>
                                                            ids-<key>-<part>.npy      to find one by its id
 records that cannot be used, or are not wanted ──────────> ledger-<key>.parquet, ledger-ids-<key>.npy
 
-What was forgotten (tokmill.artifacts.tombstones) is left out after the cut:
-shards, samples and limits stay what they were.
+What was forgotten (tokmill.artifacts.tombstones) is left out after the cut: shards, samples and limits stay
+what they were. A shard or ledger that it changes has its content in its name (`key_of_rest`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from tokmill.artifacts.manifest import FileEntry, Json, Receipt, file_entry, write_receipt
 from tokmill.artifacts.step import Task
-from tokmill.artifacts.tombstones import REASON, ROLE, Forgotten, forgotten_ledger
+from tokmill.artifacts.tombstones import REASON, ROLE, Forgotten, forgotten_ledger, sha256_of
 from tokmill.artifacts.upstream import write_shard_table
 from tokmill.clean.examine import CleanOptions
 from tokmill.errors import InputError
@@ -30,7 +30,7 @@ from tokmill.kernels.characters import measure_text
 from tokmill.schema import ledger_table, one_piece, string_column
 from tokmill.sources.reading import Dropped
 from tokmill.stages import clean
-from tokmill.storage.digests import id_hashes, join_sequences, row_sequence
+from tokmill.storage.digests import id_hashes, join_sequences, row_sequence, table_sha256
 from tokmill.storage.records import BadRecord
 from tokmill.storage.tables import load_table
 
@@ -65,6 +65,8 @@ def write_documents(
         if not table.num_rows:
             continue
         key = f"{task.key}-{part:03d}"
+        if found:
+            key = key_of_rest(key, table)
         entry = write_documents_shard(task.directory, key, table, counts)
         files += [entry, write_ids_of(task.directory, key, table)]
         for follower in task.followers:
@@ -78,9 +80,17 @@ def write_documents_shard(directory: str, key: str, table: Any, counts: Json) ->
     counts["kept"] += table.num_rows
     counts["text_bytes"] += int(column.offsets[-1] - column.offsets[0])
     counts["text_chars"] += int(measure_text(column.data, column.offsets).chars.sum())
-    for name in ("license_tag", "created_at"):
-        counts["absent"][name] = counts["absent"].get(name, 0) + table.column(name).null_count
+    for name in counts["absent"]:
+        counts["absent"][name] += table.column(name).null_count
     return msgspec.structs.replace(entry, sequence=row_sequence(table))
+
+
+def key_of_rest(key: str, table: Any) -> str:
+    """Name the file of a table that lost rows to a takedown, or tells of them: 00003-000.5f2c61d09a4e.
+
+    A new name, so that a kill at any moment leaves the old file whole; and one that the rows alone decide, so
+    that one takedown, several, and reading the source again all give the same files."""
+    return f"{key.partition('.')[0]}.{table_sha256(table)[:12]}"
 
 
 def write_ids_of(directory: str, key: str, table: Any) -> FileEntry:
@@ -126,7 +136,7 @@ def no_counts() -> Json:
         "quarantined": {},
         "text_bytes": 0,
         "text_chars": 0,
-        "absent": {},
+        "absent": {"license_tag": 0, "created_at": 0},
     }
 
 
@@ -172,8 +182,10 @@ def write_ledger(
         },
         len(dropped),
     )
-    ledger = pa.concat_tables([quarantined, left_out, forgotten_ledger(source, gone)]).combine_chunks()
-    return write_ledger_table(task.directory, task.key, ledger)
+    forgotten = forgotten_ledger(source, map(sha256_of, gone))
+    ledger = pa.concat_tables([quarantined, left_out, forgotten]).combine_chunks()
+    key = key_of_rest(task.key, ledger) if gone else task.key
+    return write_ledger_table(task.directory, key, ledger)
 
 
 def write_ledger_table(directory: str, key: str, ledger: Any) -> list[FileEntry]:

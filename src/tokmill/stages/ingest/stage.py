@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.artifacts.directory import Artifact
-from tokmill.artifacts.manifest import Json, Receipt, add_counts, fingerprint_of, sum_counts
+from tokmill.artifacts.manifest import Json, Manifest, Receipt, add_counts, fingerprint_of, sum_counts
 from tokmill.artifacts.step import Conduct, Input, Made, Outcome, Stage, Step, Task, TaskFunction, TaskOptions
 from tokmill.artifacts.tombstones import REASON
 from tokmill.errors import InputChanged, InputError, TooManyBadRecords
@@ -543,6 +543,13 @@ def _environment(step: IngestStep, receipts: Sequence[Receipt]) -> Json:
     }
 
 
+def _hand_on(manifest: Manifest, taker: str) -> Json:
+    """What a limit left, for the source that fills it up; and the domain, where no document tells it."""
+    room = {"room": manifest.facts["room"]} if taker == "ingest" else {}
+    is_empty = taker in ("mixture", "build") and not manifest.counts["kept"]
+    return {**room, **({"domain": manifest.config["reading"]["domain"]} if is_empty else {})}
+
+
 STAGE = Stage(
     "ingest",
     IngestOptions,
@@ -556,6 +563,7 @@ STAGE = Stage(
         **picking.TASKS,
     },
     _environment,
+    hand_on=_hand_on,
 )
 
 # Files that a score learns from: read as a source is, and no part of the corpus. Its tasks are those above.

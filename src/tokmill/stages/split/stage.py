@@ -19,7 +19,15 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.artifacts.directory import Artifact
-from tokmill.artifacts.manifest import NO_DOCUMENTS, FileEntry, Json, Receipt, add_counts, sum_counts
+from tokmill.artifacts.manifest import (
+    NO_DOCUMENTS,
+    FileEntry,
+    Json,
+    Manifest,
+    Receipt,
+    add_counts,
+    sum_counts,
+)
 from tokmill.artifacts.step import Conduct, Input, Made, Outcome, Stage, Step, Task, TaskFunction, TaskOptions
 from tokmill.artifacts.upstream import Shard, kept_inputs, list_shards, write_shard_table
 from tokmill.errors import InputError
@@ -303,6 +311,12 @@ def _ledger(
     return [write_shard_table(task.directory, f"ledger-{task.key}.parquet", "ledger", table)]
 
 
+def _hand_on(manifest: Manifest, taker: str) -> Json:
+    """The names of the splits, and for a mixture the fractions that its target is divided by."""
+    config = {"config": manifest.config} if taker == "mixture" else {}
+    return {"splits": manifest.facts["splits"], **config}
+
+
 STAGE = Stage(
     "split",
     SplitOptions,
@@ -313,4 +327,5 @@ STAGE = Stage(
         "split.field": TaskFunction(FieldOptions, perform_field),
         "split": TaskFunction(BoundOptions, perform_split),
     },
+    hand_on=_hand_on,
 )

@@ -22,7 +22,7 @@ import msgspec
 
 from tokmill.artifacts.cache import cache_of
 from tokmill.artifacts.directory import Artifact
-from tokmill.artifacts.manifest import NO_DOCUMENTS, Json, Receipt, add_counts, sum_counts
+from tokmill.artifacts.manifest import NO_DOCUMENTS, Json, Manifest, Receipt, add_counts, sum_counts
 from tokmill.artifacts.step import (
     Conduct,
     Input,
@@ -130,12 +130,18 @@ def _pinned(tokenizer: Artifact) -> list[Input]:
     return [pinned, *hook_inputs([plugin] if plugin else [])]
 
 
+def _hand_on(manifest: Manifest, taker: str) -> Json:
+    """The tokenizer's facts, and the names of the splits."""
+    return {name: told for name, told in manifest.facts.items() if name != "warnings"}
+
+
 STAGE = Stage(
     "tokens",
     TokensOptions,
     conduct,
     {"tokens": TaskFunction(ShardTokensOptions, perform_tokens)},
     _environment,
+    hand_on=_hand_on,
 )
 
 

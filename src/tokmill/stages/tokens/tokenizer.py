@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from tokmill.artifacts.directory import Artifact
-from tokmill.artifacts.manifest import FileEntry, Json, Receipt, file_entry, sum_counts
+from tokmill.artifacts.manifest import FileEntry, Json, Manifest, Receipt, file_entry, sum_counts
 from tokmill.artifacts.plugins import Plugin
 from tokmill.artifacts.step import (
     Conduct,
@@ -295,6 +295,11 @@ def _publish(task: Task[_Vocabulary], name: str, data: bytes, sha256: str | None
     return file_entry(name, "tokenizer", written, rows=tokenizer.vocab_size), facts
 
 
+def _hand_on(manifest: Manifest, taker: str) -> Json:
+    """What ends and begins documents, and control tokens: the file of the tokenizer does not say it."""
+    return manifest.facts if taker == "tokens" else {}
+
+
 STAGE = Stage(
     "tokenizer",
     TokenizerOptions,
@@ -304,4 +309,5 @@ STAGE = Stage(
         "tokenizer.train": TaskFunction(TrainOptions, perform_train),
         **TASKS,
     },
+    hand_on=_hand_on,
 )
