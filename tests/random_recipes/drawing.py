@@ -54,6 +54,7 @@ class Suite:
         self.pairs = Pairs()
         self.faults: dict[str, Found] = {}
         self.refusals: Counter[str] = Counter()
+        self.examples: dict[str, str] = {}
         self.did: Counter[str] = Counter()
 
     def draw(self) -> Case:
@@ -71,7 +72,9 @@ class Suite:
             self.did["milled"] += 1
             self.pairs.met.update(itertools.combinations(sorted(options(case.recipe)), 2))
         except Refused as refused:
-            self.refusals[str(refused)[:90]] += 1
+            place, _, what = str(refused).partition(": ")
+            self.refusals[place] += 1
+            self.examples[place] = what[:150].replace("\n", " ")
         except Fault as fault:
             if fault.kind in self.faults:
                 self.faults[fault.kind].times += 1
@@ -81,7 +84,7 @@ class Suite:
 
     def told(self, seconds: float) -> str:
         lines = [f"seed {self.seed}: {seconds:.0f} s, {dict(self.did)}, {self.refusals.total()} refused, {len(self.pairs.met)} pairs met"]
-        lines += [f"  refused {count} times: {what}" for what, count in self.refusals.most_common(12)]
+        lines += [f"  refused {count} times: {place}, as: {self.examples[place]}" for place, count in self.refusals.most_common(30)]
         for kind, found in sorted(self.faults.items(), key=lambda item: -item[1].times):
             lines += [f"\n=== {kind}   ({found.times} times, first case {found.name})", found.what, repr(found.case.as_json())[:6000]]
         return "\n".join(lines)

@@ -67,7 +67,7 @@ def guarded(verb: str, may_refuse: bool = False) -> Iterator[None]:
         if not error.what or not error.next:
             raise Fault(f"{verb}: an error without advice, {place}", repr(error)) from error
         if may_refuse and isinstance(error, USERS_OWN):
-            raise Refused(f"{verb}: {type(error).__name__}: {error.what}") from error
+            raise Refused(f"{type(error).__name__} in {place}: {error.what}") from error
         raise Fault(f"{verb}: {type(error).__name__}, {place}", str(error)) from error
     except Exception as error:
         text = "".join(traceback.format_exception(error))
