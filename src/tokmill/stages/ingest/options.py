@@ -42,6 +42,7 @@ class SampleOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     fraction: Decimal | None = None
     weight: str = ""
     version: int = 1  # of how it is drawn: of hash 2
+    distinct: bool = False
 
 
 class HubConfig(msgspec.Struct, frozen=True):
