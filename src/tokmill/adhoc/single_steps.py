@@ -36,6 +36,7 @@ from tokmill.adhoc.finished import options_of, other_options
 from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json, add_counts
 from tokmill.artifacts.progress import Progress
+from tokmill.artifacts.side_files import DECISIONS, PASSAGES
 from tokmill.artifacts.upstream import Shard, list_shards, tally
 from tokmill.clean.rules import EMPTY
 from tokmill.errors import InputError, RecipeError
@@ -53,7 +54,6 @@ from tokmill.storage.tables import load_table
 _WORK = ".work"
 _MANIFESTS = "*.manifest.json"
 _MAX_MANIFEST = 1 << 26
-DECISIONS = "decisions.jsonl.zst"
 
 
 @dataclass(frozen=True)
@@ -313,7 +313,6 @@ def _decisions(artifacts: dict[str, Artifact]) -> Iterator[Any]:
 
 
 DEDUPED = "deduped.jsonl.zst"
-PASSAGES = "passages.jsonl.zst"
 
 
 def dedup_files(step: SingleStep, out: Path, reference: Sequence[str]) -> Output:

@@ -84,7 +84,7 @@ from tokmill.storage.location import (
     marks_of_place,
 )
 from tokmill.storage.on_demand import place_of
-from tokmill.storage.patterns import find_all_files
+from tokmill.artifacts.side_files import find_data_files
 
 CODE = "code"
 
@@ -421,7 +421,7 @@ def dedup_step(dedup: Dedup, base: Path, out: Path, documents: tuple[str, ...], 
     files = {f"reference {corpus.name}": corpus.digest for corpus in earlier}
     benchmarks: list[InputFile] = []
     if dedup.against is not None:
-        benchmarks = find_all_files(dedup.against.files, base)
+        benchmarks = find_data_files(dedup.against.files, base)
         files |= {f"against {file.name}": file_sha256(local_path(file.path)) for file in benchmarks}
     extra = DedupExtra(benchmarks, dedup.warn_source_loss, earlier)
     return Step("dedup", "dedup", out / "dedup", options, documents, files, extra)

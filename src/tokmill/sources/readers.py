@@ -31,7 +31,7 @@ from tokmill.sources.hubfile import LOG
 from tokmill.sources.reading import Batch, JsonLines, Reader, Reading, to_documents, written_file
 from tokmill.storage import codecs
 from tokmill.storage.location import AnyPath, InputFile, local_path, refuse_url
-from tokmill.storage.patterns import find_all_files
+from tokmill.artifacts.side_files import find_data_files, is_named_side_file
 from tokmill.storage.records import Span
 from tokmill.storage.tree import list_tree
 
@@ -55,8 +55,9 @@ def list_source(source: Source, base: Path) -> list[InputFile]:
             asked.suffixes,
             max_record_bytes=source.max_record_bytes,
             uses_gitignore=asked.gitignore,
+            is_side=is_named_side_file,
         )
-    files = find_all_files(source.files or [], base)
+    files = find_data_files(source.files or [], base)
     _check_reachable(source, files)
     return files
 

@@ -40,7 +40,7 @@ from tokmill.stages.ingest.stage import INPUT_STATS
 from tokmill.stages.registry import STAGES
 from tokmill.stages.score.stage import ScoreExtra
 from tokmill.storage.location import InputFile, file_sha256, local_path
-from tokmill.storage.patterns import find_all_files
+from tokmill.artifacts.side_files import find_data_files
 
 
 def steps_of_run(
@@ -185,7 +185,7 @@ def _benchmarks(recipe: Json, manifest: Manifest, base: Path) -> list[InputFile]
     if against is None:
         return []
     try:
-        found = find_all_files(against["files"], base)
+        found = find_data_files(against["files"], base)
     except InputError as error:
         raise _outside(base, f"benchmark files of dedup.against ({error.where})") from None
     for file in found:
