@@ -1,6 +1,6 @@
 """Side files: what a verb or a step writes beside documents, and a pattern must not take for them.
 
-    find_data_files(patterns, base) ─ find_all_files ─ without side files ─> InputFile, …      a warning names them
+    find_data_files(patterns, base) ─ find_all_files ─ without side files ─> InputFile, …, and a warning
     is_side_file(path)
 
     decisions.jsonl.zst, NAME.decisions.jsonl.zst,        by name, and the keys of the first records

@@ -22,6 +22,7 @@ from msgspec import structs
 from tokmill.artifacts.directory import open_artifact
 from tokmill.artifacts.manifest import Json, config_of
 from tokmill.artifacts.plugins import Plugin, find_plugin
+from tokmill.artifacts.side_files import find_data_files
 from tokmill.artifacts.snapshot import wrong_shard
 from tokmill.artifacts.step import Step
 from tokmill.artifacts.stored import RunFiles
@@ -84,7 +85,6 @@ from tokmill.storage.location import (
     marks_of_place,
 )
 from tokmill.storage.on_demand import place_of
-from tokmill.artifacts.side_files import find_data_files
 
 CODE = "code"
 

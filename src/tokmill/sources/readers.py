@@ -22,6 +22,7 @@ import msgspec
 
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.plugins import Plugin, find_plugin
+from tokmill.artifacts.side_files import find_data_files, is_named_side_file
 from tokmill.artifacts.snapshot import list_shards
 from tokmill.errors import InputError
 from tokmill.sources import files as records
@@ -31,7 +32,6 @@ from tokmill.sources.hubfile import LOG
 from tokmill.sources.reading import Batch, JsonLines, Reader, Reading, to_documents, written_file
 from tokmill.storage import codecs
 from tokmill.storage.location import AnyPath, InputFile, local_path, refuse_url
-from tokmill.artifacts.side_files import find_data_files, is_named_side_file
 from tokmill.storage.records import Span
 from tokmill.storage.tree import list_tree
 

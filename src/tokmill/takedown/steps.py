@@ -20,6 +20,7 @@ from tokmill.artifacts.history import HISTORY_FILE
 from tokmill.artifacts.hooks import hook_digest
 from tokmill.artifacts.manifest import MANIFEST, STALE_MANIFEST, Json, Manifest, load_manifest
 from tokmill.artifacts.plugins import Plugin, show_hooks
+from tokmill.artifacts.side_files import find_data_files
 from tokmill.artifacts.step import Input, Step
 from tokmill.artifacts.tombstones import FORGOTTEN_FILE, digest_of_source, load_forgotten
 from tokmill.clean.examine import CleanOptions
@@ -40,7 +41,6 @@ from tokmill.stages.ingest.stage import INPUT_STATS
 from tokmill.stages.registry import STAGES
 from tokmill.stages.score.stage import ScoreExtra
 from tokmill.storage.location import InputFile, file_sha256, local_path
-from tokmill.artifacts.side_files import find_data_files
 
 
 def steps_of_run(
