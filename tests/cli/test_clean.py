@@ -185,6 +185,18 @@ def test_normalize_edits_texts_and_redacts_when_asked(tmp_path: Path) -> None:
     }
 
 
+def test_nuls_in_most_documents_are_refused_however_few_each_has(tmp_path: Path) -> None:
+    def write(with_nul: int) -> Path:
+        texts = [prose(n) * 10 + ("\0" if n < with_nul else "") for n in range(40)]
+        (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+        return tmp_path / "in.jsonl"
+
+    refused = tokmill("normalize", write(21), "--out", tmp_path / "out")
+    assert refused.exit_code == 1
+    assert "21 of 40 documents have a NUL: this is not plain text" in refused.stderr
+    assert done("normalize", write(20), "--out", tmp_path / "out")["docs"] == 40
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -337,7 +337,9 @@ def source_steps(
             **{f"urls {name}": digest for name, (_, digest) in lists.items()},
             **{f"score {name}": digest for name, (_, digest) in models.items()},
         },
-        extra=CleanExtra(normalize.max_nul_fraction, recipe.clean or CleanLimits(), inputs),
+        extra=CleanExtra(
+            normalize.max_nul_fraction, normalize.max_nul_documents, recipe.clean or CleanLimits(), inputs
+        ),
     )
     return [ingest, *inference, clean]
 

@@ -77,7 +77,7 @@ def steps_of_run(
                 lists = _url_lists(recorded, manifest, options, base)
                 read = (*list_inputs(lists), *model_inputs(_models(manifest, model_files, scores, base)))
             # NULs and losses were told when it was first cleaned
-            extra = CleanExtra(Decimal(1), CleanLimits(warn_source_loss=Decimal(1)), read)
+            extra = CleanExtra(Decimal(1), Decimal(1), CleanLimits(warn_source_loss=Decimal(1)), read)
         elif manifest.kind == "score":
             extra = ScoreExtra(_labels(manifest, learning[options.name], base) if name in redone else None)
         elif manifest.kind == "inference":

@@ -132,7 +132,8 @@ def steps_in_miniature(
     steps = []
     for step in plan_steps(_smaller(recipe, share, slack), base, out, choose=choose):
         if step.kind == "clean" and share < miniature.share:
-            step = replace(step, extra=replace(step.extra, max_nul_fraction=Decimal(1)))
+            unjudged = replace(step.extra, max_nul_fraction=Decimal(1), max_nul_documents=Decimal(1))
+            step = replace(step, extra=unjudged)
         if step.kind == "ingest":
             drawn = sources[step.name.removeprefix("ingest/")]
             part = Part(share=share, drawn=min(share / drawn.read, Decimal(1)), seed=_SEED)
