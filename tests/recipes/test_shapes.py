@@ -265,8 +265,8 @@ def test_three_domains_has_problems_and_solutions_within_bounds(milled: Milled) 
     ledger = [row for path in sorted(clean.glob("ledger-*")) for row in pq.read_table(path).to_pylist()]
     dropped = [row for row in ledger if row["verdict"] == "drop"]
     assert len(dropped) > 10
-    assert all((row["reason"], row["threshold"]) == ("too_long", 10_000) for row in dropped)
-    assert all(row["value"] > 10_000 for row in dropped)
+    assert all((row["reason"], row["threshold"]) == ("too_long", 9_999) for row in dropped)
+    assert all(row["value"] >= 10_000 for row in dropped)
     for source in ("gsm8k", "math"):
         (shard,) = sorted((milled("three-domains").out / "ingest" / source).glob("documents-*"))
         texts = pq.read_table(shard).column("text").to_pylist()
@@ -292,7 +292,7 @@ def test_three_domains_reads_paragraphs_of_wikitext_and_leaves_headings_out(mill
     texts = pq.read_table(shard).column("text").to_pylist()
     assert any(re.fullmatch(r" = .+ = \n?", text) for text in texts)
     counts = milled("three-domains").artifacts["clean/wikitext"].manifest.counts
-    assert counts["kept"] == sum(len(text) >= 200 for text in texts)
+    assert counts["kept"] == sum(len(text) > 200 for text in texts)
     empty = sum(not text for text in texts)
     assert counts["dropped"] == {"empty": empty, "too_short": len(texts) - counts["kept"] - empty}
 
