@@ -28,7 +28,7 @@ class Normalize(Section):
     max_nul_documents: Share = Field(
         Decimal("0.5"),
         description=(
-            "with `nul: strip`: a source of 20 documents or more is not text if a larger share of them has NULs"
+            "with `nul: strip`: a source of 20 documents or more with NULs in a larger share of them is not text"
         ),
     )
 

@@ -285,7 +285,7 @@ _FEWEST_FOR_NUL_SHARE = 20
 
 
 def _check_nul(step: Step[CleanOptions, CleanExtra], counts: Json) -> None:
-    """Refuse a source that is full of NULs: by its characters, or spread thinly over most of its documents."""
+    """Refuse a source that is full of NULs: by its characters, or thinly, over most of its documents."""
     with_nul, came = counts.get("edited", {}).get("nul_stripped", 0), counts["in"]
     if counts.get("nul_chars", 0) > counts.get("chars_in", 0) * Fraction(step.extra.max_nul_fraction):
         found, key = f"{counts['nul_chars']:,} of {counts['chars_in']:,} characters are", "max_nul_fraction"
