@@ -28,7 +28,8 @@ class Normalize(Section):
     max_nul_documents: Share = Field(
         Decimal("0.5"),
         description=(
-            "with `nul: strip`: a source of 20 documents or more with NULs in a larger share of them is not text"
+            "with `nul: strip`: a source of 20 documents or more that has NULs in a larger share of them "
+            "is not text"
         ),
     )
 
