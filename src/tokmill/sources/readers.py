@@ -76,18 +76,19 @@ def list_hub(hub: Hub, revision: str) -> list[InputFile]:
 
 def list_hub_of_language(hub: Hub, revision: str, languages: Sequence[str]) -> tuple[Hub, list[InputFile]]:
     """The same; of a dataset with a config for each language and none asked for, the one of the language that
-    is kept, and a line says so. With several languages, or several configs of one, it has to be said
-    which."""
+    is kept, else of English, and a line says so. With several languages, or several configs of one, it has to
+    be said which."""
     chosen: list[str] = []
 
     def choose(names: list[str]) -> str | None:
-        found = [name for language in languages for name in configs_of_language(names, language)]
+        found = [name for language in languages or ["en"] for name in configs_of_language(names, language)]
         if len(found) != 1:
             return None
         chosen.extend(found)
+        why = f"for the language {languages[0]} that is kept" if languages else "as no language is asked for"
         LOG.warning(
-            f"{hub.dataset} has {len(names):,} configs and no default: {found[0]} is read, for the language "
-            f"{languages[0]} that is kept; `config` chooses another"
+            f"{hub.dataset} has {len(names):,} configs and no default: {found[0]} is read, {why}; `config` "
+            "chooses another"
         )
         return found[0]
 
