@@ -101,6 +101,7 @@ MATCHES = pa.schema(
 )
 
 KEYS = pa.schema([pa.field("key", pa.uint64(), nullable=False)])
+DISTINCT_KEYS = KEYS.append(pa.field("draw", pa.uint64(), nullable=False))  # equal draws are copies
 
 SELECTION = pa.schema(
     [pa.field("chunk", pa.uint32(), nullable=False), pa.field("row", pa.uint32(), nullable=False)]

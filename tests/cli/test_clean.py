@@ -185,6 +185,32 @@ def test_normalize_edits_texts_and_redacts_when_asked(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("verb", ["normalize", "filter", "dedup", "sample"])
+def test_a_document_without_a_licence_says_so(tmp_path: Path, verb: str) -> None:
+    records = [{"text": prose(1), "license": "MIT"}, {"text": prose(2)}]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    more = {"filter": ["--rule", "chars>=1"], "sample": ["--k", "2"]}.get(verb, [])
+    out = tmp_path / ("out.jsonl.zst" if verb == "sample" else "out")
+    done(verb, tmp_path / "in.jsonl", *more, "--out", out)
+    (path,) = (
+        [out] if verb == "sample" else [p for p in out.glob("*.jsonl.zst") if p.name != "decisions.jsonl.zst"]
+    )
+    assert sorted(str(document["license_tag"]) for document in load_lines(path)) == ["MIT", "None"]
+    assert all("created_at" not in document for document in load_lines(path))
+
+
+def test_nuls_in_most_documents_are_refused_however_few_each_has(tmp_path: Path) -> None:
+    def write(with_nul: int) -> Path:
+        texts = [prose(n) * 10 + ("\0" if n < with_nul else "") for n in range(40)]
+        (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+        return tmp_path / "in.jsonl"
+
+    refused = tokmill("normalize", write(21), "--out", tmp_path / "out")
+    assert refused.exit_code == 1
+    assert "21 of 40 documents have a NUL: this is not plain text" in refused.stderr
+    assert done("normalize", write(20), "--out", tmp_path / "out")["docs"] == 40
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

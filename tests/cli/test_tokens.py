@@ -260,6 +260,51 @@ def test_megatron_files_meet_a_budget_and_their_manifest_says_all_they_were_made
     assert mill.verify(moved).digest == mill.verify(out).digest
 
 
+def test_documents_are_built_as_they_are_where_no_rows_are_asked_for(
+    corpus: Path, model: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "documents"
+    mixture = corpus / "mixture.yaml"
+    asked = ["build", "arrow", "--manifest", mixture, "--tokenizer", model, "--out", out, "--flat"]
+    run_json(*asked, "--layout", "indexed", "--tokens", "5k")
+    assert mill.verify(out).problems == []
+    rows = open_dataset(out)
+    eos = load_manifest(out).facts["tokenizer"]["eos_id"]
+    ids = [rows[row]["ids"].tolist() for row in range(len(rows))]
+    assert len({len(own) for own in ids}) > 1
+    assert all(own.index(eos) == len(own) - 1 for own in ids)
+
+
+def test_texts_are_encoded_in_the_form_that_is_asked_for_and_uids_of_another_are_told(
+    model: Path, tmp_path: Path
+) -> None:
+    texts = [f"\ufb01ne problem {n}" if n % 2 else f"plain problem {n}" for n in range(8)]
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    (tmp_path / "in.jsonl").write_text(lines)
+    splits = {"train": 8}
+    sample = mill.materialize_sample(
+        tmp_path / "in.jsonl", out=tmp_path / "mini", k=8, seed=1, splits=splits
+    ).path
+    (tmp_path / "ours.yaml").write_text("datasets: [{name: s, files: in.jsonl}]")
+    cached = ["encode", sample, "--tokenizer", model, "--out"]
+    said = "its uids are made of NFKC text, and 4 texts of it are not NFKC: encoded as they are"
+    assert said in tokmill(*cached, tmp_path / "as-is").stderr
+    assert "NFKC" not in tokmill(*cached, tmp_path / "nfkc", "--unicode", "NFKC").stderr
+    mixture = ["--manifest", tmp_path / "ours.yaml", "--tokenizer", model]
+    options = ["--unicode", "NFKC", "--layout", "indexed", "--flat", "--out", tmp_path / "built"]
+    run_json("build", "arrow", *mixture, *options)
+    found = tokmill("shard", tmp_path / "ours.yaml", "--tokenizer", model, "--length", "8",
+                    "--unicode", "NFKC", "--out", tmp_path / "shards")  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    spm = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    wanted = sorted(spm.encode(text.replace("\ufb01", "fi")) for text in texts)
+    for place in ("nfkc", "built"):
+        rows = open_dataset(tmp_path / place)
+        assert sorted(rows[row]["ids"].tolist()[:-1] for row in range(len(rows))) == wanted, place
+    ids = np.concatenate([np.load(path).ravel() for path in sorted((tmp_path / "shards/s").glob("*.npy"))])
+    assert "\ufb01" not in spm.decode(ids.tolist())
+
+
 def test_a_sample_is_encoded_split_by_split_and_never_drawn_again(
     corpus: Path, model: Path, tmp_path: Path
 ) -> None:

@@ -65,6 +65,7 @@ class Drop:
 class LoopbackHub:
     def __init__(self) -> None:
         self.repositories: dict[str, Repository] = {}
+        self.moved: dict[str, str] = {}  # former names, which lead to the present ones
         self.log: list[Request] = []
         self.endpoint = ""
         self.token = ""  # that a writer must send
@@ -177,7 +178,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.hub.log.append(Request(self.command, self.path, headers))
         refusal = self.hub.refusal(self.path)
         try:
-            if refusal:
+            if moved := self._moved_to():
+                self._send(307, b"", {"Location": f"{self.hub.endpoint}{moved}"})
+            elif refusal:
                 self._send(refusal[0], b"", refusal[1])
             else:
                 self._route(body)
@@ -299,6 +302,14 @@ class _Handler(BaseHTTPRequestHandler):
             sha = hub.commit(dataset, files)
             url = f"{hub.endpoint}/datasets/{dataset}/commit/{sha}"
             self._json({"commitUrl": url, "commitOid": sha, "success": True})
+
+    def _moved_to(self) -> str:
+        """The same path with the present name of the dataset; nothing where it has none other."""
+        for former, name in self.hub.moved.items():
+            for prefix in ("/api/datasets", "/datasets"):
+                if f"{self.path}/".startswith(f"{prefix}/{former}/"):
+                    return f"{prefix}/{name}{self.path[len(prefix) + len(former) + 1 :]}"
+        return ""
 
     def _repository(self, parts: list[str]) -> tuple[str, Repository, list[str]]:
         for length in (2, 1):

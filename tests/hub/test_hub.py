@@ -69,7 +69,8 @@ def test_a_language_matches_whole_tags_and_a_substring_only_with_a_warning(hub, 
              latin=names(script="Latn"), both=names(lang="srp", script="latn"))
         show(said_before=list(said), contains=names(contains="eng"), warning=hub.SUBSTRING_WARNING)
         show(none=told(names, lang="fra"), asm_latn=told(names, lang="asm", script="Latn"),
-             two_tags=told(names, lang="eng_Latn"), no_script=told(names, script="La"))
+             script=told(names, lang="beng"), two_tags=told(names, lang="eng_Latn"),
+             no_script=told(names, script="La"))
     """)
     assert shown["all"] == ["20231101.en", "asm_Beng", "eng_Latn", "srp-Latn-RS"]
     assert shown["eng"] == ["eng_Latn"]
@@ -84,8 +85,30 @@ def test_a_language_matches_whole_tags_and_a_substring_only_with_a_warning(hub, 
     for refused in ("none", "asm_latn"):
         assert "none of 4 configs matches" in shown[refused][1]
         assert "choose among 20231101.en, asm_Beng" in shown[refused][1]
+    assert "none of 4 configs matches: beng is a script, and no language" in shown["script"][1]
+    assert "`--script Beng`" in shown["script"][1]
     assert "for eng_Latn give both" in shown["two_tags"][1]
     assert "not a script tag" in shown["no_script"][1]
+
+
+# Names
+
+
+def test_a_former_name_is_followed_to_the_present_one_and_one_that_leads_nowhere_wants_an_owner(hub, client):
+    sha = hub.commit("org/texts", LANGUAGES)
+    hub.moved["texts"] = "org/texts"
+    shown = client("""
+        sha = hub.resolve_revision("texts", None)
+        files = hub.list_data_files("texts", "asm_Beng", "train", sha)
+        show(sha=sha, files=[str(file) for file in files], text=files[0].open().read().decode(),
+             configs=hub.list_configs("texts", lang="eng"), none=told(hub.resolve_revision, "wmt14", None))
+    """)
+    assert shown["sha"] == sha
+    assert shown["files"] == [f"hf://datasets/org/texts@{sha}/data/asm_Beng/part.jsonl"]
+    assert shown["text"] == '{"text": "three"}\n'
+    assert shown["configs"] == ["eng_Latn"]
+    assert "! texts is org/texts on the hub" in shown["said"]
+    assert "give its owner too, as in wmt/wmt14 or openai/gsm8k" in shown["none"][1]
 
 
 # Revisions

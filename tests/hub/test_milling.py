@@ -334,8 +334,12 @@ LANGUAGES = "mills/languages"
 
 @pytest.fixture
 def languages(hub: LoopbackHub) -> str:
-    """A config for each language, and none is the default: as FineWeb-2 is."""
     names = ["asm_Beng", "deu_Latn", "fra_Latn", "fra_Latn_removed", "srp_Cyrl", "srp_Latn"]
+    return publish_languages(hub, names)
+
+
+def publish_languages(hub: LoopbackHub, names: list[str]) -> str:
+    """A config for each language, and none is the default: as FineWeb-2 is."""
     card = {
         "configs": [
             {"config_name": name, "data_files": [{"split": "train", "path": f"data/{name}/*.jsonl"}]}
@@ -405,6 +409,21 @@ def test_where_it_is_not_clear_which_language_the_configs_are_listed(
     assert done.returncode == 1
     assert "several configs, and none is the default" in done.stderr
     assert "asm_Beng, deu_Latn, fra_Latn" in done.stderr
+
+
+def test_of_many_languages_english_is_ingested_where_none_is_asked_for(
+    hub: LoopbackHub, tmp_path: Path
+) -> None:
+    publish_languages(hub, ["asm_Beng", "eng_Latn", "fra_Latn"])
+    hub.moved["languages"] = LANGUAGES
+    done = tokmill(hub, tmp_path, "ingest", "hub", "languages", "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    said = "has 3 configs and no default: eng_Latn is read, as no language is asked for; `config` chooses"
+    assert said in done.stderr
+    assert done.stderr.count(f"languages is {LANGUAGES} on the hub") == 1
+    (directory,) = (tmp_path / "out/ingest").iterdir()
+    (entry,) = load_manifest(directory).entries("documents")
+    assert pq.read_table(directory / entry.path)["doc_id"].to_pylist() == ["eng_Latn"]
 
 
 def test_other_options_are_refused_before_anything_is_fetched_and_another_name_keeps_both(

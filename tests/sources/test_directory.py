@@ -255,7 +255,9 @@ def test_a_limit_takes_the_first_files(tmp_path: Path) -> None:
 
 def test_a_file_that_changes_after_it_was_listed_is_an_error(tmp_path: Path) -> None:
     root = write(tmp_path, {"a.txt": "abc", "b.txt": "b"})
-    (part,) = tree.list_tree(root, [".txt"], max_record_bytes=1 << 20, uses_gitignore=True)
+    (part,) = tree.list_tree(
+        root, [".txt"], max_record_bytes=1 << 20, uses_gitignore=True, is_side=lambda _: False
+    )
     assert isinstance(part.path, tree.FileList)
     with part.path.open() as stream:
         spelled = stream.read()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import tokmill as mill
 from mill import tokmill, write_problems, write_recipe
-from tokmill.errors import InputError, RecipeError
+from tokmill.errors import InputError, RecipeError, TokmillError
 from tokmill.pipeline.plan import plan_steps
 from tokmill.recipe.file import load_recipe
 from tokmill.stages.sampling import shuffle_buffer
@@ -192,6 +192,41 @@ def test_a_fallback_is_read_only_as_far_as_the_first_source_fell_short(
     second = {**unweighted, "name": "second", "files": "b/*.jsonl"}
     found = ingested(tmp_path, first, second)
     assert (len(found["first"]), len(found["second"])) == (min(limit, 500), expected)
+
+
+@pytest.mark.parametrize(
+    "absent",
+    [
+        {"files": "gone/*.jsonl"},
+        {"files": "link.jsonl"},
+        {"corpus": {"manifest": "gone.json"}},
+        {"directory": {"path": "gone"}},
+        {"files": "gone/*.xml", "stackexchange": {}},
+        {"hub": {"dataset": "owner/name", "split": "train"}},
+    ],
+    ids=str,
+)
+def test_a_fallback_that_cannot_be_read_stops_a_run_only_where_it_is_needed(
+    tmp_path: Path, absent: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "nowhere.jsonl")
+    lines = "".join(json.dumps({"text": f"text {n}"}) + "\n" for n in range(9))
+    (tmp_path / "a.jsonl").write_text(lines)
+    first = {"name": "first", "files": "a.jsonl", "limit": {"docs": 5}, "fallback": "second"}
+    found = ingested(tmp_path, first, {"name": "second", **absent})
+    assert (len(found["first"]), found["second"]) == (5, [])
+    write_recipe(tmp_path, sources=[first, {"name": "second", **absent}], tokenizer=None, builds=None)
+    again = tokmill("run", tmp_path / "recipe.yaml", "--out", tmp_path / "out", "--until", "clean")
+    assert again.returncode == 0, again.stderr
+    assert again.stderr.count("source second cannot be read") == 1
+    assert "it is needed only if first has less than its limit" in again.stderr
+    told = tokmill("plan", tmp_path / "recipe.yaml", "--estimate", "--json")
+    assert told.returncode == 0, told.stdout
+    with pytest.raises(TokmillError):
+        ingested(tmp_path, {**first, "limit": {"docs": 10}}, {"name": "second", **absent})
+    with pytest.raises(TokmillError):
+        ingested(tmp_path, {**first, "fallback": None}, {"name": "second", **absent}, out="alone")
 
 
 @given(weights=st.lists(st.sampled_from([0, 0, 1, 2]), min_size=4, max_size=4).filter(any))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -13,12 +14,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tokmill
+from tokmill.errors import RecipeError
 from tokmill.stages.sampling import below_fraction, bottom_k, draws, shuffle_buffer, weighted_keys
-from written import load_tables
+from written import load_manifest, load_tables
 
 
 def documents(count: int) -> pa.Table:
@@ -163,3 +166,39 @@ def test_a_shuffle_buffer_as_large_as_the_stream_is_a_uniform_sample() -> None:
         taken[shuffle_buffer(200, 20, 200, seed)] += 1
     statistic = chi_square(taken, np.full(200, seeds * 20 / 200)) / (1 - 20 / 200)
     assert 130 < statistic < 285  # 0.9999 interval of chi-square with 199 degrees of freedom
+
+
+@pytest.mark.parametrize("method", ["reservoir", "weighted"])
+def test_a_distinct_sample_has_no_copies_wherever_files_are_cut(tmp_path: Path, method: str) -> None:
+    """And draws the same documents of a source that had no copies from the start."""
+    spellings = ("text number {}", "Text  Number {}", "\u00a0text number {}\n", "text number\0 {}")
+    records = [
+        {"id": f"{copy}-{n}", "text": spelling.format(n), "w": 1 + n % 3}
+        for copy, spelling in enumerate(spellings)
+        for n in range(copy * 10, 60)
+    ]
+    sample: dict[str, Any] = {"method": method, "k": 40, "distinct": True}
+    fields: dict[str, Any] = {"id": "id"}
+    if method == "weighted":
+        sample["weight"], fields["meta"] = "w", ["w"]
+    drawn = []
+    for name, cuts in (("whole", []), ("cut", [15, 75, 130]), ("first", [])):
+        (tmp_path / name).mkdir()
+        lines = records[:60] if name == "first" else records
+        for number, (start, stop) in enumerate(itertools.pairwise([0, *cuts, len(lines)])):
+            part = "".join(json.dumps(record) + "\n" for record in lines[start:stop])
+            (tmp_path / name / f"{number}.jsonl").write_text(part)
+        source = {"name": "s", "files": f"{name}/*.jsonl", "fields": fields, "sample": sample}
+        recipe = {"name": "r", "seed": 5, "sources": [source]}
+        with contextlib.chdir(tmp_path):
+            out = tokmill.run(recipe, tmp_path / f"out-{name}", workers=1, until="ingest").out / "ingest/s"
+        drawn.append([row for part in load_tables(out, "documents") for row in part.to_pylist()])
+        assert load_manifest(out).counts["dropped"] == {"not_sampled": len(lines) - 40}
+    whole, cut, first = ([row["doc_id"] for row in rows] for rows in drawn)
+    assert len(whole) == len({row["text"].split()[-1] for row in drawn[0]}) == 40
+    assert whole == cut == first
+
+
+def test_distinct_is_refused_of_methods_that_do_not_compare() -> None:
+    with pytest.raises(RecipeError, match="distinct: is for reservoir and weighted, not for head"):
+        sampled(5, 1, method="head", k=3, distinct=True)

@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from tokmill.adhoc.mixtures import read_mixture_file, to_mixture, to_sources
 from tokmill.adhoc.reading import recipe_of_options
@@ -24,7 +27,7 @@ from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.progress import Progress
 from tokmill.artifacts.runs import check_workplace
 from tokmill.artifacts.snapshot import load_snapshot
-from tokmill.errors import InputChanged, InputError, RecipeError
+from tokmill.errors import InputChanged, InputError, RecipeError, plural
 from tokmill.pipeline.run import run_recipe
 from tokmill.recipe import Recipe, Source
 from tokmill.sources.readers import list_source
@@ -47,6 +50,7 @@ class Listing:
     has_splits: bool = False
     experiment_id: str | None = None  # of a sample, by which all that is made from it is known again
     split: Json | None = None  # the rule that a selection was made for
+    not_nfkc: int = 0  # texts of a sample that are not in the form that its uids are made of
 
     @property
     def sha256(self) -> str:
@@ -142,6 +146,22 @@ def inputs_read(listing: Listing, made: dict[str, Artifact]) -> Json:
     }
 
 
+Unicode = Literal["none", "NFC", "NFKC"]
+_LOG = logging.getLogger("tokmill.listings")
+
+
+def unicode_section(listing: Listing, unicode: Unicode) -> Json:
+    """`normalize` of a recipe; a warning where uids of a sample are of other text than is encoded."""
+    if unicode != "NFKC" and listing.not_nfkc:
+        _LOG.warning(
+            f"{listing.path.name}: its uids are made of NFKC text, and {plural(listing.not_nfkc, 'text')} "
+            f"of it {'is' if listing.not_nfkc == 1 else 'are'} not NFKC: encoded "
+            f"{'as they are' if unicode == 'none' else f'as {unicode}'}; "
+            "`--unicode NFKC` encodes the text that uids are of"
+        )
+    return {} if unicode == "none" else {"normalize": {"unicode": unicode}}
+
+
 def run_listing(
     listing: Listing,
     out: Path,
@@ -204,18 +224,21 @@ def _sample(path: Path, separator: str) -> Listing:
                 next="restore it, or draw the sample again with `resample=True`",
             )
         experiment_id = meta.get("experiment_id")
-    records = _records(path)
-    _, keys = next(records, (0, None))
+    keys: Json | None = None
+    has_splits, not_nfkc = False, 0
+    for at, record in _records(path):
+        if keys is None:
+            keys, has_splits = record, "split" in record
+        if ("split" in record) != has_splits:
+            raise InputError(
+                f"the first record {'has' if has_splits else 'has no'} `split`, and line {at:,} is otherwise",
+                where=str(path),
+                next="give every record its split, or none",
+            )
+        texts = (record.get(key) or "" for key in ("text", "src_text", "tgt_text") if "uid" in record)
+        not_nfkc += not all(unicodedata.is_normalized("NFKC", str(text)) for text in texts)
     if keys is None:
         raise InputError("has no record", where=str(path), next="draw the sample again")
-    has_splits = "split" in keys
-    other = next((at for at, record in records if ("split" in record) != has_splits), None)
-    if other is not None:
-        raise InputError(
-            f"the first record {'has' if has_splits else 'has no'} `split`, and line {other:,} is otherwise",
-            where=str(path),
-            next="give every record its split, or none",
-        )
     source: Json = {"name": "sample", "files": str(path.resolve())}
     if "src_text" in keys and "text" not in keys:
         escaped = separator.replace("{", "{{").replace("}", "}}")
@@ -224,7 +247,7 @@ def _sample(path: Path, separator: str) -> Listing:
         **({"id": "uid"} if "uid" in keys else {}),
         "meta": ["split"] if has_splits else [],
     }
-    return Listing(path, [source], has_splits=has_splits, experiment_id=experiment_id)
+    return Listing(path, [source], has_splits=has_splits, experiment_id=experiment_id, not_nfkc=not_nfkc)
 
 
 def _recipe_of(content: Json) -> Recipe:

@@ -38,6 +38,7 @@ from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json, add_counts
 from tokmill.artifacts.progress import Progress, warnings_to
 from tokmill.artifacts.runs import check_workplace, refuse_taken
+from tokmill.artifacts.side_files import DECISIONS, PASSAGES
 from tokmill.artifacts.upstream import Shard, list_shards, tally
 from tokmill.clean.rules import EMPTY
 from tokmill.errors import InputError, RecipeError
@@ -56,9 +57,8 @@ from tokmill.storage.tables import load_table
 _WORK = ".work"
 _MANIFESTS = "*.manifest.json"
 _MAX_MANIFEST = 1 << 26
-DECISIONS = "decisions.jsonl.zst"
+
 DEDUPED = "deduped.jsonl.zst"
-PASSAGES = "passages.jsonl.zst"
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,13 @@ from tokmill.adhoc.finished import (
 from tokmill.adhoc.listings import (
     WORK,
     Listing,
+    Unicode,
     inputs_now,
     inputs_read,
     read_listing,
     run_listing,
     tokenizer_section,
+    unicode_section,
 )
 from tokmill.adhoc.reading import listed
 from tokmill.artifacts.directory import Artifact
@@ -100,9 +102,10 @@ def build(
     valid_fraction: float | str | None = None,
     flat: bool = False,
     dtype: Literal["int32", "uint16", "smallest"] | None = None,
-    layout: Literal["concat", "document", "best_fit", "pad"] | None = None,
+    layout: Literal["concat", "document", "best_fit", "pad", "indexed"] | None = None,
     length: int = 2048,
     order: Literal["shuffle", "corpus"] = "shuffle",
+    unicode: Unicode = "none",
     root: str | Path | None = None,
     tokenizer: str | Path,
     tokenizer_sha256: str | None = None,
@@ -134,6 +137,7 @@ def build(
     out, chosen = Path(out), {"format": format, **({"dtype": dtype} if dtype else {})}
     # a sample with splits of its own has them in the build, each in its directory
     sections: Json = {
+        **unicode_section(listing, unicode),
         "split": _split_of(listing, {"valid_fraction": 0} if flat else _split_rule(listing, valid_fraction)),
         "tokenizer": tokenizer_section(tokenizer, tokenizer_sha256, encoding, eos),
         "builds": [{"name": _BUILD, **chosen}],
@@ -172,6 +176,7 @@ def shard(
     out: str | Path = "shards",
     length: int = 512,
     rows_per_shard: int = 8192,
+    unicode: Unicode = "none",
     stats: str | Path | None = None,
     tokenizer: str | Path,
     tokenizer_sha256: str | None = None,
@@ -191,6 +196,7 @@ def shard(
     log = None if stats is None else Path(stats)
     names = [source["name"] for source in listing.sources]
     sections: Json = {
+        **unicode_section(listing, unicode),
         "split": _split_of(listing, {"valid_fraction": 0}),
         "tokenizer": tokenizer_section(tokenizer, tokenizer_sha256, encoding, eos),
         "pack": {"length": length},
@@ -269,7 +275,7 @@ def encode(
     out: str | Path,
     eos: str | int | None = None,
     separator: str = "\n",
-    unicode: Literal["none", "NFC", "NFKC"] = "none",
+    unicode: Unicode = "none",
     root: str | Path | None = None,
     replace: bool = False,
     seed: int | None = None,
@@ -282,7 +288,8 @@ def encode(
     """
     listing, out = read_listing(manifest, separator, seed, root), Path(out)
     sections: Json = {
-        "normalize": {"unicode": unicode},
+        "normalize": {"unicode": "none"},
+        **unicode_section(listing, unicode),
         "split": _split_of(listing, {"valid_fraction": 0}),
         "tokenizer": tokenizer_section(tokenizer, eos=eos),
         "builds": [{"name": _BUILD, "format": "token_cache"}],

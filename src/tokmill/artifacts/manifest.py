@@ -370,7 +370,10 @@ def _damaged(path: Path, what: str) -> ManifestDamaged:
     )
 
 
-_PACKAGES = ("tokmill", "numpy", "numba", "pyarrow", "msgspec", "tokenizers", "tiktoken", "sentencepiece")
+_PACKAGES = (
+    "tokmill", "numpy", "numba", "pyarrow", "msgspec", "tokenizers", "tiktoken", "sentencepiece",
+    "datasets", "huggingface_hub",
+)  # fmt: skip
 
 
 def available_cores() -> int:

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tokmill.adhoc.single_steps import DECISIONS
 from tokmill.adhoc.subset import MANIFEST_NAME, META_NAME
 from tokmill.artifacts.manifest import FileEntry, fingerprint_of
+from tokmill.artifacts.side_files import DECISIONS
 from tokmill.artifacts.snapshot import CORPORA, MANIFESTS, Snapshot, default_root, load_snapshot
 from tokmill.audit.proofs import Problem
 from tokmill.errors import CorruptFile, InputError, TokmillError

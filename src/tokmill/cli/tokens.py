@@ -64,6 +64,13 @@ _tokenizer_options = with_options(
     _eos,
 )
 
+_unicode = click.option(
+    "--unicode",
+    type=click.Choice(["none", "NFC", "NFKC"]),
+    default="none",
+    help="Unicode form of the texts, before the tokenizer's own rules.",
+)
+
 _root = click.option(
     "--root",
     type=ANY_DIRECTORY,
@@ -80,12 +87,7 @@ _root = click.option(
 @out_option("token_cache/ and ENCODE.meta.json, or - (JSON lines to standard output)", required=True)
 @click.option("--eos", type=TokenOrId(), help="Token, or id, that ends an example [default: the one it has].")
 @click.option("--separator", type=Escaped(), default="\\n", help="Text between the sides of a pair.")
-@click.option(
-    "--unicode",
-    type=click.Choice(["none", "NFC", "NFKC"]),
-    default="none",
-    help="Unicode form of the texts, before the tokenizer's own rules.",
-)
+@_unicode
 @_root
 @_shared_options
 @verb
@@ -115,6 +117,7 @@ def _render_encoded(made: Encoded) -> None:
 @out_option("a directory of .npy shards per dataset", default=Path("shards"))
 @click.option("--length", type=click.IntRange(2), default=512, help="Tokens in a row.")
 @click.option("--rows-per-shard", type=click.IntRange(1), default=8192, help="Rows in a file.")
+@_unicode
 @click.option("--stats", type=ANY_FILE, help="Also write the figures there, as JSON.")
 @_tokenizer_options
 @_shared_options
@@ -163,8 +166,11 @@ def _render_sharded(made: Sharded) -> None:
 )
 @click.option(
     "--layout",
-    type=click.Choice(["concat", "document", "best_fit", "pad"]),
-    help="How documents fill rows [default: concat]; `tokmill layouts` shows what each costs.",
+    type=click.Choice(["concat", "document", "best_fit", "pad", "indexed"]),
+    help=(
+        "How documents fill rows [default: concat]; `tokmill layouts` shows what each costs. "
+        "indexed: documents as they are, for arrow, parquet and others that need no rows."
+    ),
 )
 @click.option("--length", type=click.IntRange(2), default=2048, help="Tokens in a row.")
 @click.option(
@@ -173,6 +179,7 @@ def _render_sharded(made: Sharded) -> None:
     default="shuffle",
     help="Order of documents.",
 )
+@_unicode
 @_root
 @_tokenizer_options
 @_shared_options

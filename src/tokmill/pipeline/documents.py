@@ -22,6 +22,7 @@ from msgspec import structs
 from tokmill.artifacts.directory import open_artifact
 from tokmill.artifacts.manifest import Json, config_of
 from tokmill.artifacts.plugins import Plugin, find_plugin
+from tokmill.artifacts.side_files import find_data_files
 from tokmill.artifacts.snapshot import wrong_shard
 from tokmill.artifacts.step import Step
 from tokmill.artifacts.stored import RunFiles
@@ -84,7 +85,6 @@ from tokmill.storage.location import (
     marks_of_place,
 )
 from tokmill.storage.on_demand import place_of
-from tokmill.storage.patterns import find_all_files
 
 CODE = "code"
 
@@ -270,6 +270,11 @@ def has_no_share(mixture: Mixture, source: Source) -> bool:
     return mixture.weights.get(source.domain, 1) == 0 or within.get(source.name, 1) == 0
 
 
+def those_before(recipe: Recipe, source: Source) -> list[str]:
+    """Sources that this one is the fallback of."""
+    return [other.name for other in recipe.sources if other.fallback == source.name]
+
+
 # of an estimate: some files of a source
 Choose = Callable[[str, list[InputFile]], list[InputFile]]
 
@@ -278,19 +283,7 @@ def source_steps(
     recipe: Recipe, source: Source, base: Path, out: Path, own: Sequence[str], choose: Choose | None = None
 ) -> list[Step]:
     ingest_directory, clean_directory = out / "ingest" / source.name, out / "clean" / source.name
-    if source.hub is not None:
-        languages = kept_languages(recipe, source)
-        found = _find_on_hub(source, source.hub, ingest_directory, languages, base, own)
-        if choose is not None:
-            found = found._replace(files=choose(source.name, found.files or []))
-    else:
-        files = list_source(source, base)
-        if choose is not None:
-            files = choose(source.name, files)
-        digests = _input_digests(files, ingest_directory)
-        if source.corpus is not None and choose is None:
-            _check_listed(source.corpus, base, digests)
-        found = _Found(files, digests, resolve_reading(source, files, base, own), None)
+    found = _find(recipe, source, base, ingest_directory, own, choose)
     cleaning = resolve_cleaning(recipe, source, base)
     lists = url_list_files(recipe, source, base)
     models = model_files(recipe.scores, base)
@@ -312,13 +305,14 @@ def source_steps(
             sample=_sample_options(source.sample, recipe.seed) if source.sample else None,
             forgotten=digest_of_source(load_forgotten(out), source.name) if forgotten.is_file() else None,
         ),
-        needs=tuple(f"ingest/{other.name}" for other in recipe.sources if other.fallback == source.name),
+        needs=tuple(f"ingest/{name}" for name in those_before(recipe, source)),
         files=found.digests,
         extra=IngestExtra(
             files=found.files,
             hub=found.dataset,
             max_bad_fraction=source.max_bad_fraction,
             forgotten=forgotten,
+            missing=found.missing,
             # models that are still to be trained and scores that are stored are made of what is read, and
             # cleaning needs them: it is a pass of its own then
             follower=None
@@ -337,7 +331,9 @@ def source_steps(
             **{f"urls {name}": digest for name, (_, digest) in lists.items()},
             **{f"score {name}": digest for name, (_, digest) in models.items()},
         },
-        extra=CleanExtra(normalize.max_nul_fraction, recipe.clean or CleanLimits(), inputs),
+        extra=CleanExtra(
+            normalize.max_nul_fraction, normalize.max_nul_documents, recipe.clean or CleanLimits(), inputs
+        ),
     )
     return [ingest, *inference, clean]
 
@@ -421,7 +417,7 @@ def dedup_step(dedup: Dedup, base: Path, out: Path, documents: tuple[str, ...], 
     files = {f"reference {corpus.name}": corpus.digest for corpus in earlier}
     benchmarks: list[InputFile] = []
     if dedup.against is not None:
-        benchmarks = find_all_files(dedup.against.files, base)
+        benchmarks = find_data_files(dedup.against.files, base)
         files |= {f"against {file.name}": file_sha256(local_path(file.path)) for file in benchmarks}
     extra = DedupExtra(benchmarks, dedup.warn_source_loss, earlier)
     return Step("dedup", "dedup", out / "dedup", options, documents, files, extra)
@@ -436,6 +432,43 @@ class _Found(NamedTuple):
     reading: Reading
     hub: HubOptions | None
     dataset: Hub | None = None  # with the config that is read
+    missing: TokmillError | None = None  # of a fallback: why it could not be listed
+
+
+def _find(
+    recipe: Recipe,
+    source: Source,
+    base: Path,
+    directory: Path,
+    own: Sequence[str],
+    choose: Choose | None,
+) -> _Found:
+    """Of a fallback that cannot be listed nothing is known until it is needed, and it may never be."""
+    try:
+        if source.hub is None:
+            return _find_files(source, base, directory, own, choose)
+        found = _find_on_hub(source, source.hub, directory, kept_languages(recipe, source), base, own)
+        return found if choose is None else found._replace(files=choose(source.name, found.files or []))
+    except TokmillError as error:
+        before = ", ".join(those_before(recipe, source))
+        if not before or isinstance(error, RecipeError):
+            raise
+        where = f"{error.where}: " if error.where else ""
+        message = "source %s cannot be read (%s%s); it is needed only if %s has less than its limit"
+        _LOG.warning(message, source.name, where, error.what, before)
+        return _Found([], {}, resolve_reading(source, [], base, own), None, missing=error)
+
+
+def _find_files(
+    source: Source, base: Path, directory: Path, own: Sequence[str], choose: Choose | None
+) -> _Found:
+    files = list_source(source, base)
+    if choose is not None:
+        files = choose(source.name, files)
+    digests = _input_digests(files, directory)
+    if source.corpus is not None and choose is None:
+        _check_listed(source.corpus, base, digests)
+    return _Found(files, digests, resolve_reading(source, files, base, own), None)
 
 
 def _check_listed(corpus: Corpus, base: Path, digests: Mapping[str, str]) -> None:

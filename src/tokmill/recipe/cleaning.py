@@ -17,11 +17,20 @@ from tokmill.recipe.section import Path_, Section, Share, part_of
 
 
 class Normalize(Section):
+    LATER: ClassVar = ("max_nul_documents",)
+
     unicode: Literal["none", "NFC", "NFKC"] = "none"
     nul: Literal["strip", "keep"] = "strip"
     newlines: Literal["keep", "lf"] = "keep"
     max_nul_fraction: Share = Field(
         Decimal("0.001"), description="a source with more NUL characters than this is not text"
+    )
+    max_nul_documents: Share = Field(
+        Decimal("0.5"),
+        description=(
+            "with `nul: strip`: a source of 20 documents or more that has NULs in a larger share of them "
+            "is not text"
+        ),
     )
 
 

@@ -212,15 +212,26 @@ class Sample(Section):
     `reservoir` and `weighted` take all documents of one id and text or none of them, and `hash` all of one
     id: a sample does not tell how many copies the source has."""
 
+    LATER: ClassVar = ("distinct",)
+
     method: Literal["reservoir", "weighted", "hash", "head", "shuffle_buffer"]
     k: int | None = Field(None, ge=1, description="documents; for all methods but hash")
     buffer: int | None = Field(None, ge=1, description="documents in the buffer, for shuffle_buffer")
     fraction: Share | None = Field(None, description="for hash")
     weight: str | None = Field(None, description="for weighted: a key of `fields.meta` that holds a number")
+    distinct: bool = Field(
+        False,
+        description=(
+            "for reservoir and weighted: draw one of the documents whose texts differ in nothing but case, "
+            "compatible characters and whitespace, so that `dedup: {exact: true}` leaves all `k`"
+        ),
+    )
 
     @classmethod
     def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
         method = given.get("method")
+        if given.get("distinct") and method not in (None, "reservoir", "weighted"):
+            yield ("distinct",), f"is for reservoir and weighted, not for {method}"
         needed = {"hash": "fraction"}.get(str(method), "k")
         if method is not None and given.get(needed) is None:
             yield (needed,), f"{method} needs `{needed}`"

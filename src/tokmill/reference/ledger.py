@@ -102,6 +102,7 @@ REASONS: Final = {
         "other_<field>": "the field has another value than `where` asks for, e.g. `other_language`",
         "punctuation_only": "parallel: a side without a letter or digit",
         "redirect": "Wikipedia: a page that only leads to another",
+        "side_file": "directory: a manifest or decisions that tokmill wrote beside documents",
         "side_too_long": "parallel: a side above `max_chars`",
         "side_too_short": "parallel: a side below `min_chars`",
         "special_file": "directory: a pipe, a socket or a device",

@@ -6,9 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from tokmill.adhoc.single_steps import DECISIONS
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.progress import Progress, Silence
+from tokmill.artifacts.side_files import DECISIONS
 from tokmill.audit.decisions import write_decisions
 from tokmill.audit.verification import Verification
 from tokmill.audit.verify import verify

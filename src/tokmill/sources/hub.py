@@ -195,24 +195,37 @@ def list_configs(
 ) -> list[str]:
     """Config names, sorted. `lang` and `script` match whole tags:
     `eng` is in eng_Latn and not in asm_Beng."""
-    wanted = {_tag("lang", tag) for tag in [lang] if tag} | {_tag("script", tag) for tag in [script] if tag}
+    languages, scripts = (
+        {_tag(kind, tag)} if tag else set() for kind, tag in (("lang", lang), ("script", script))
+    )
     if contains is not None:
         LOG.warning(SUBSTRING_WARNING)
     sha = resolve_revision(dataset, revision)
-    names = _ask(dataset, sha, lambda client, scratch: _config_names(client, scratch, dataset, sha))
+    names, dataset = _ask(
+        dataset, sha, lambda client, scratch, name: _config_names(client, scratch, name, sha)
+    )
+    tags = {name: _tags(name) for name in names}
     matching = [
         name
         for name in names
-        if wanted <= {part.lower() for part in _TAG_BORDER.split(name)}
-        and (contains is None or contains in name)
+        if languages <= tags[name][0] and scripts <= tags[name][1] and (contains is None or contains in name)
     ]
     if not matching:
+        is_script = any(languages & own for _, own in tags.values())
+        why = f": {lang} is a script, and no language" if is_script else ""
         raise InputError(
-            f"none of {plural(len(names), 'config')} matches",
+            f"none of {plural(len(names), 'config')} matches{why}",
             where=dataset_url(dataset, sha),
-            next=f"choose among {_some(names)}",
+            next=f"`--script {str(lang).capitalize()}`" if is_script else f"choose among {_some(names)}",
         )
     return matching
+
+
+def _tags(config: str) -> tuple[set[str], set[str]]:
+    """Tags of languages and of scripts, which have four letters and are not first: asm, and beng, of asm_Beng."""
+    first, *others = (part.lower() for part in _TAG_BORDER.split(config))
+    scripts = {part for part in others if len(part) == 4 and part.isalpha()}
+    return {first, *others} - scripts, scripts
 
 
 def configs_of_language(names: list[str], language: str) -> list[str]:
@@ -256,10 +269,10 @@ def list_data_files(
             where=dataset_url(dataset, None),
             next="resolve the revision first",
         )
-    where = dataset_url(dataset, revision)
-    found = _ask(
-        dataset, revision, lambda client, scratch: _splits(client, scratch, dataset, config, revision)
+    found, dataset = _ask(
+        dataset, revision, lambda client, scratch, name: _splits(client, scratch, name, config, revision)
     )
+    where = dataset_url(dataset, revision)
     if isinstance(found, list) and config is None and (chosen := choose(found)) is not None:
         return list_data_files(dataset, chosen, split, revision)
     if isinstance(found, list):
@@ -300,14 +313,19 @@ def _info(dataset: str, revision: str | None) -> Any:
     )
 
 
-def _ask(dataset: str, revision: str, question: Callable[[Any, str], T]) -> T:
+def _ask(dataset: str, revision: str, question: Callable[[Any, str, str], T]) -> tuple[T, str]:
     """Put a question to `datasets`, once it is certain that it will run no code and see all that is declared.
+    Returns the answer, and the name that the hub has for the dataset now: wmt/wmt14 of wmt14.
 
     A card that cannot be fetched is for `datasets` a card that is not there, and other files would be read;
     so cards are fetched here first. The scratch directory keeps it from answering with what was once cached.
     """
-    hub, client, where = hub_client(), _datasets(), dataset_url(dataset, revision)
-    siblings = {sibling.rfilename for sibling in _info(dataset, revision).siblings or []}
+    hub, client, info = hub_client(), _datasets(), _info(dataset, revision)
+    if info.id and info.id != dataset:
+        LOG.warning(f"{dataset} is {info.id} on the hub")
+        dataset = str(info.id)
+    where = dataset_url(dataset, revision)
+    siblings = {sibling.rfilename for sibling in info.siblings or []}
     script = f"{PurePosixPath(dataset).name}.py"
     if script in siblings:
         raise InputError(
@@ -323,7 +341,7 @@ def _ask(dataset: str, revision: str, question: Callable[[Any, str], T]) -> T:
             fetch = partial(hub.hf_hub_download, dataset, card, repo_type="dataset", revision=revision)
             patiently(fetch, where)
     with tempfile.TemporaryDirectory(prefix="tokmill-hub-") as scratch:
-        return patiently(lambda: question(client, scratch), where)
+        return patiently(lambda: question(client, scratch, dataset), where), dataset
 
 
 def _config_names(client: Any, scratch: str, dataset: str, revision: str) -> list[str]:

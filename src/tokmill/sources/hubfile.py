@@ -197,7 +197,11 @@ def _told(error: Exception, where: str, failures: int, wait: float | None) -> To
         return InputError(
             "no such dataset, or it is private",
             where=where,
-            next="check the name; for a private dataset set HF_TOKEN",
+            next=(
+                "check the name; for a private dataset set HF_TOKEN"
+                if "/" in dataset
+                else "give its owner too, as in wmt/wmt14 or openai/gsm8k"
+            ),
         )
     if isinstance(error, errors.RemoteEntryNotFoundError):
         return InputError("no such file at this revision", where=where, next="list the files again")

@@ -22,6 +22,7 @@ import msgspec
 
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.plugins import Plugin, find_plugin
+from tokmill.artifacts.side_files import find_data_files, is_named_side_file
 from tokmill.artifacts.snapshot import list_shards
 from tokmill.errors import InputError
 from tokmill.sources import files as records
@@ -31,7 +32,6 @@ from tokmill.sources.hubfile import LOG
 from tokmill.sources.reading import Batch, JsonLines, Reader, Reading, to_documents, written_file
 from tokmill.storage import codecs
 from tokmill.storage.location import AnyPath, InputFile, local_path, refuse_url
-from tokmill.storage.patterns import find_all_files
 from tokmill.storage.records import Span
 from tokmill.storage.tree import list_tree
 
@@ -55,8 +55,9 @@ def list_source(source: Source, base: Path) -> list[InputFile]:
             asked.suffixes,
             max_record_bytes=source.max_record_bytes,
             uses_gitignore=asked.gitignore,
+            is_side=is_named_side_file,
         )
-    files = find_all_files(source.files or [], base)
+    files = find_data_files(source.files or [], base)
     _check_reachable(source, files)
     return files
 
@@ -75,18 +76,19 @@ def list_hub(hub: Hub, revision: str) -> list[InputFile]:
 
 def list_hub_of_language(hub: Hub, revision: str, languages: Sequence[str]) -> tuple[Hub, list[InputFile]]:
     """The same; of a dataset with a config for each language and none asked for, the one of the language that
-    is kept, and a line says so. With several languages, or several configs of one, it has to be said
-    which."""
+    is kept, else of English, and a line says so. With several languages, or several configs of one, it has to
+    be said which."""
     chosen: list[str] = []
 
     def choose(names: list[str]) -> str | None:
-        found = [name for language in languages for name in configs_of_language(names, language)]
+        found = [name for language in languages or ["en"] for name in configs_of_language(names, language)]
         if len(found) != 1:
             return None
         chosen.extend(found)
+        why = f"for the language {languages[0]} that is kept" if languages else "as no language is asked for"
         LOG.warning(
-            f"{hub.dataset} has {len(names):,} configs and no default: {found[0]} is read, for the language "
-            f"{languages[0]} that is kept; `config` chooses another"
+            f"{hub.dataset} has {len(names):,} configs and no default: {found[0]} is read, {why}; `config` "
+            "chooses another"
         )
         return found[0]
 

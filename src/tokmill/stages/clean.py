@@ -66,6 +66,7 @@ _DOCUMENTS, _LIST, _MODEL, _STORED = "documents", "url list", "score model", "st
 @dataclass(frozen=True)
 class CleanExtra:
     max_nul_fraction: Decimal
+    max_nul_documents: Decimal
     limits: CleanLimits
     lists: tuple[Input, ...] = ()  # of URLs, as `list_inputs` has them; and models, as `model_inputs`
 
@@ -279,15 +280,24 @@ def _examples(documents: Any, faults: Faults, redact: Sequence[str]) -> Any:
     )
 
 
+# Of fewer documents "most" says nothing: three short notes with a stray NUL each are text.
+_FEWEST_FOR_NUL_SHARE = 20
+
+
 def _check_nul(step: Step[CleanOptions, CleanExtra], counts: Json) -> None:
-    ceiling = step.extra.max_nul_fraction
-    if counts.get("nul_chars", 0) * 10**9 > counts.get("chars_in", 0) * int(ceiling * 10**9):
-        raise InputError(
-            f"{counts['nul_chars']:,} of {counts['chars_in']:,} characters are NUL: this is not plain text "
-            "(UTF-16, or a binary file?)",
-            where=f"source {step.options.source}",
-            next="convert the files to UTF-8, or raise `normalize.max_nul_fraction` if they are right",
-        )
+    """Refuse a source that is full of NULs: by its characters, or thinly, over most of its documents."""
+    with_nul, came = counts.get("edited", {}).get("nul_stripped", 0), counts["in"]
+    if counts.get("nul_chars", 0) > counts.get("chars_in", 0) * Fraction(step.extra.max_nul_fraction):
+        found, key = f"{counts['nul_chars']:,} of {counts['chars_in']:,} characters are", "max_nul_fraction"
+    elif came >= _FEWEST_FOR_NUL_SHARE and with_nul > came * Fraction(step.extra.max_nul_documents):
+        found, key = f"{with_nul:,} of {came:,} documents have a", "max_nul_documents"
+    else:
+        return
+    raise InputError(
+        f"{found} NUL: this is not plain text (UTF-16, or a binary file?)",
+        where=f"source {step.options.source}",
+        next=f"convert the files to UTF-8, or raise `normalize.{key}` if they are right",
+    )
 
 
 def check_loss(step: Step[CleanOptions, CleanExtra], counts: Json) -> None:

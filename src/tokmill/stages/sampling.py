@@ -2,6 +2,7 @@
 
     draws(documents, seed)      uint64 per document from (seed, doc_id, text): as good as random, the same
                                 anywhere
+    hash_draws(hashes, seed)    the same of a hash of the text alone: all copies of a text draw one number
     bottom_k(draws, k)          the k smallest: a uniform sample, which merges across chunks and needs one
                                 pass
     weighted_keys(draws, w)     -ln(u)/w: the k smallest are a weighted sample (A-ES, Efraimidis & Spirakis
@@ -34,6 +35,9 @@ from tokmill.schema import string_column
 _LANES = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 _MASK = (1 << 64) - 1
 
+# Of the finalizer of splitmix64 (Steele et al. 2014), which ends with a shift by 31.
+_STIRS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+
 
 def draws(documents: Any, seed: int, by: Sequence[str] = ("doc_id", "text")) -> NDArray[np.uint64]:
     state = np.empty((documents.num_rows, 2), np.uint64)
@@ -42,6 +46,14 @@ def draws(documents: Any, seed: int, by: Sequence[str] = ("doc_id", "text")) -> 
     for name in by:
         hashing.mix_column(*string_column(documents.column(name)), state)
     return np.ascontiguousarray(state[:, 0])
+
+
+def hash_draws(hashes: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
+    """A uint64 per hash of a text: copies of a text draw the same number."""
+    state = hashes[:, 0] + np.uint64((seed + 1) * _LANES[0] & _MASK)
+    for shift, factor in _STIRS:
+        state = (state ^ (state >> np.uint64(shift))) * np.uint64(factor)
+    return state ^ (state >> np.uint64(31))
 
 
 def bottom_k(keys: NDArray[Any], k: int) -> NDArray[np.int64]:
@@ -93,8 +105,8 @@ def shuffle_buffer(count: int, k: int, size: int, seed: int) -> NDArray[np.int64
 
 
 def _mixed(value: int) -> int:
-    """64 bits that look random (the finalizer of splitmix64, Steele et al. 2014)."""
+    """64 bits that look random."""
     value = (value + _LANES[0]) & _MASK
-    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    for shift, factor in _STIRS:
+        value = ((value ^ (value >> shift)) * factor) & _MASK
     return value ^ (value >> 31)

@@ -108,17 +108,23 @@ def peek_jsonl(path: AnyPath, *, max_record_bytes: int) -> Peek:
     return Peek([], True)
 
 
+_LICENSE = "license_tag"
+
+
 def write_jsonl(path: Path, table: Any) -> Written:
     return write_jsonl_tables(path, [table])
 
 
 def write_jsonl_tables(path: Path, tables: Iterable[Any]) -> Written:
-    """One object per row, keys in column order, nulls left out; compressed by suffix."""
+    """One object per row, keys in column order; compressed by suffix. Nulls are left out, but for a licence:
+    that a document has none is said of each."""
     encoder = msgspec.json.Encoder()
     compress, finish = _compressor(path.suffix)
     with open_commit(path) as file:
         for batch in (batch for table in tables for batch in table.to_batches(max_chunksize=_BATCH_ROWS)):
-            rows = [{k: v for k, v in row.items() if v is not None} for row in batch.to_pylist()]
+            rows = [
+                {k: v for k, v in row.items() if v is not None or k == _LICENSE} for row in batch.to_pylist()
+            ]
             for row in rows:
                 if "meta" in row:  # a JSON object that Arrow carries as a string
                     row["meta"] = msgspec.Raw(row["meta"].encode())

@@ -1,6 +1,7 @@
 """Files of texts: documents with their fields, for those who tokenize themselves, or read.
 
-    jsonl         <split>/texts-00000.jsonl.zst    an object per line; `meta` is an object, nulls are left out
+    jsonl         <split>/texts-00000.jsonl.zst    an object per line; `meta` is an object; nulls but that of
+                                                   license_tag are left out
     parquet       <split>/texts-00000.parquet      a row per document; `meta` is a string that spells one
     webdataset    <split>/texts-00000.tar          two members per document, 00000-00000017.txt and .json:
                                                    the text, and all other fields as one object

@@ -17,7 +17,7 @@ import hashlib
 import io
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ from tokmill.storage.patterns import is_left_out
 
 _PART_FILES, _PART_BYTES = 4096, 16 << 20
 _MAX_RULES_BYTES = 1 << 20
-_IGNORED, _LINK, _SPECIAL, _NAME = "ignored", "link", "special_file", "bad_name"
+_IGNORED, _LINK, _SPECIAL, _NAME, _SIDE = "ignored", "link", "special_file", "bad_name", "side_file"
 
 
 class Entry(NamedTuple):
@@ -126,13 +126,18 @@ class _Seen(NamedTuple):
 
 
 def list_tree(
-    root: Path, suffixes: Sequence[str], *, max_record_bytes: int, uses_gitignore: bool
+    root: Path,
+    suffixes: Sequence[str],
+    *,
+    max_record_bytes: int,
+    uses_gitignore: bool,
+    is_side: Callable[[Path], bool],
 ) -> list[InputFile]:
     """Every file below `root` whose name ends in one of the suffixes, in parts. None is an error."""
     if not root.is_dir():
         raise _no_directory(root)
     ends = tuple(suffix.encode() for suffix in suffixes)
-    seen = sorted(_walk(os.fsencode(root), ends, uses_gitignore))
+    seen = sorted(_walk(os.fsencode(root), ends, uses_gitignore, is_side))
     if all(one.reason for one in seen):
         why = ", ".join(sorted({one.reason for one in seen}))
         raise EmptyGlob(
@@ -160,7 +165,9 @@ def _no_directory(root: Path) -> InputError:
     )
 
 
-def _walk(root: bytes, ends: tuple[bytes, ...], uses_gitignore: bool) -> Iterator[_Seen]:
+def _walk(
+    root: bytes, ends: tuple[bytes, ...], uses_gitignore: bool, is_side: Callable[[Path], bool]
+) -> Iterator[_Seen]:
     waiting: list[tuple[bytes, tuple[tuple[int, Rules], ...]]] = [(b"", ())]
     while waiting:
         prefix, rules = waiting.pop()
@@ -192,7 +199,10 @@ def _walk(root: bytes, ends: tuple[bytes, ...], uses_gitignore: bool) -> Iterato
                     facts = entry.stat(follow_symlinks=False)
                     is_file = stat.S_ISREG(facts.st_mode)
                     size, modified = (facts.st_size, facts.st_mtime_ns) if is_file else (0, 0)
-                    yield _Seen(path, size, modified, "" if is_file else _SPECIAL)
+                    if is_file and is_side(Path(os.fsdecode(entry.path))):
+                        yield _Seen(path, 0, 0, _SIDE)
+                    else:
+                        yield _Seen(path, size, modified, "" if is_file else _SPECIAL)
 
 
 def _leads_to_directory(entry: os.DirEntry[bytes]) -> bool:

@@ -20,6 +20,7 @@ from tokmill.artifacts.history import HISTORY_FILE
 from tokmill.artifacts.hooks import hook_digest
 from tokmill.artifacts.manifest import MANIFEST, STALE_MANIFEST, Json, Manifest, load_manifest
 from tokmill.artifacts.plugins import Plugin, show_hooks
+from tokmill.artifacts.side_files import find_data_files
 from tokmill.artifacts.step import Input, Step
 from tokmill.artifacts.tombstones import FORGOTTEN_FILE, digest_of_source, load_forgotten
 from tokmill.clean.examine import CleanOptions
@@ -41,7 +42,6 @@ from tokmill.stages.ingest.stage import INPUT_STATS
 from tokmill.stages.registry import STAGES
 from tokmill.stages.score.stage import ScoreExtra
 from tokmill.storage.location import InputFile, file_sha256, local_path
-from tokmill.storage.patterns import find_all_files
 
 
 def steps_of_run(
@@ -77,7 +77,7 @@ def steps_of_run(
                 lists = _url_lists(recorded, manifest, options, base)
                 read = (*list_inputs(lists), *model_inputs(_models(manifest, model_files, scores, base)))
             # NULs and losses were told when it was first cleaned
-            extra = CleanExtra(Decimal(1), CleanLimits(warn_source_loss=Decimal(1)), read)
+            extra = CleanExtra(Decimal(1), Decimal(1), CleanLimits(warn_source_loss=Decimal(1)), read)
         elif manifest.kind == "score":
             extra = ScoreExtra(_labels(manifest, learning[options.name], base) if name in redone else None)
         elif manifest.kind == "inference":
@@ -184,7 +184,7 @@ def _benchmarks(recipe: Json, manifest: Manifest, base: Path) -> list[InputFile]
     if against is None:
         return []
     try:
-        found = find_all_files(against["files"], base)
+        found = find_data_files(against["files"], base)
     except InputError as error:
         raise _outside(base, f"benchmark files of dedup.against ({error.where})") from None
     for file in found:

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tokmill.artifacts.step import Step
-from tokmill.pipeline.documents import is_left_out, kept_languages
+from tokmill.errors import TokmillError
+from tokmill.pipeline.documents import is_left_out, kept_languages, those_before
 from tokmill.pipeline.plan import alone, plan_steps
 from tokmill.recipe import Mixture, Recipe, Split, Stage
 from tokmill.recipe.curriculum import MOST_PASSES
@@ -94,10 +95,15 @@ def choose_share(
 
 def _files_of(recipe: Recipe, name: str, base: Path) -> list[InputFile]:
     (source,) = (source for source in recipe.sources if source.name == name)
-    if source.hub is None:
-        return list_source(source, base)
-    revision = resolve_revision(source.hub.dataset, source.hub.revision)
-    return list_hub_of_language(source.hub, revision, kept_languages(recipe, source))[1]
+    try:
+        if source.hub is None:
+            return list_source(source, base)
+        revision = resolve_revision(source.hub.dataset, source.hub.revision)
+        return list_hub_of_language(source.hub, revision, kept_languages(recipe, source))[1]
+    except TokmillError:
+        if those_before(recipe, source):  # the step says so where it is needed
+            return []
+        raise
 
 
 def _spread(recipe: Recipe, base: Path, name: str, files: list[InputFile], wanted: Decimal) -> Drawn:
@@ -132,7 +138,8 @@ def steps_in_miniature(
     steps = []
     for step in plan_steps(_smaller(recipe, share, slack), base, out, choose=choose):
         if step.kind == "clean" and share < miniature.share:
-            step = replace(step, extra=replace(step.extra, max_nul_fraction=Decimal(1)))
+            unjudged = replace(step.extra, max_nul_fraction=Decimal(1), max_nul_documents=Decimal(1))
+            step = replace(step, extra=unjudged)
         if step.kind == "ingest":
             drawn = sources[step.name.removeprefix("ingest/")]
             part = Part(share=share, drawn=min(share / drawn.read, Decimal(1)), seed=_SEED)

@@ -49,7 +49,7 @@ def examine(
         sizes = {
             source.name: NONE
             if is_left_out(recipe, source)
-            else look_at_source(found, index, source, base, out, hashing)
+            else look_at_source(found, index, recipe, base, out, hashing)
             for index, source in enumerate(recipe.sources)
         }
         look_at_cleaning(found, recipe, base)

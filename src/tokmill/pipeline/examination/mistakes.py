@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tokmill.errors import TokmillError
+from tokmill.errors import RecipeError, TokmillError
 from tokmill.recipe.file import Mistake, Written
 from tokmill.recipe.section import Path_
 from tokmill.storage.disk import system_error
@@ -27,8 +28,17 @@ class Found:
     def __init__(self, written: Written) -> None:
         self.written = written
         self.mistakes: list[Mistake] = list(written.mistakes)
+        self._has_files = True
+
+    def of_recipe_alone(self) -> Found:
+        """The same list, to which only mistakes of the recipe are added, and none of files."""
+        other = copy.copy(self)
+        other._has_files = False
+        return other
 
     def note(self, path: Path_, error: TokmillError) -> None:
+        if not self._has_files and not isinstance(error, RecipeError):
+            return
         self.mistakes.append(self.written.mistake(path, error))
 
     def holds(self, path: Path_, check: Callable[..., Any], *arguments: Any) -> bool:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tokmill.errors import InputError, TokmillError
-from tokmill.pipeline.documents import fresh_files, input_stats
+from tokmill.pipeline.documents import fresh_files, input_stats, those_before
 from tokmill.pipeline.examination.mistakes import Files, Found, patterns_at
 from tokmill.pipeline.hashing import Hashing
-from tokmill.recipe import Source
+from tokmill.recipe import Recipe, Source
 from tokmill.recipe.section import Path_
 from tokmill.sources.hubfile import missing_package
 from tokmill.sources.readers import list_source, resolve_reading
@@ -25,8 +25,11 @@ _OPENED_FILES = 256  # of a source: damage is rarely in one file alone, and the 
 
 
 def look_at_source(
-    found: Found, index: int, source: Source, base: Path, out: Path, hashing: Hashing | None
+    found: Found, index: int, recipe: Recipe, base: Path, out: Path, hashing: Hashing | None
 ) -> Files | None:
+    source = recipe.sources[index]
+    if those_before(recipe, source):  # a fallback may never be read: the plan warns of what it lacks
+        found = found.of_recipe_alone()
     place: Path_ = ("sources", index)
     if source.hub is not None and importlib.util.find_spec("huggingface_hub") is None:
         found.note((*place, "hub"), missing_package("huggingface_hub"))

@@ -13,6 +13,7 @@ from tokmill.artifacts.manifest import Json, Manifest
 from tokmill.artifacts.step import Input, Step, Task, TaskOptions, hook_inputs
 from tokmill.artifacts.tombstones import ROLE
 from tokmill.clean.examine import CleanOptions
+from tokmill.errors import TokmillError
 from tokmill.sources.readers import plugins_of
 from tokmill.sources.reading import Reading
 from tokmill.storage.location import InputFile
@@ -42,6 +43,7 @@ class SampleOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     fraction: Decimal | None = None
     weight: str = ""
     version: int = 1  # of how it is drawn: of hash 2
+    distinct: bool = False
 
 
 class HubConfig(msgspec.Struct, frozen=True):
@@ -86,6 +88,7 @@ class IngestExtra:
     max_bad_fraction: Decimal
     hub: Hub | None = None  # with the config that is read
     forgotten: Path | None = None  # the list of what was taken down
+    missing: TokmillError | None = None  # why the files of a fallback could not be listed
     follower: Task[CleanOptions] | None = None  # cleaning in the same pass
     before: Manifest | None = None  # a takedown: the step as it was
     stride: int = 1  # of an estimate: one chunk in so many is read

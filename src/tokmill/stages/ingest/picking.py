@@ -4,6 +4,10 @@
     keys of all chunks ─ the k smallest ─────────> selection      (chunk, row)
     candidates ─ selected rows ──────────────────> documents-<chunk>-<part>, cleaned at once
 
+With `distinct`, the number that a document draws is made from its folded text alone, so all copies of a text
+draw the same number, in whatever chunk: of equal numbers only the document with the smallest key is a
+candidate, and of equal keys the first.
+
 A shuffle buffer looks at the first k + buffer - 1 documents only, and draws by their numbers, not by keys.
 
 A task holds at most k documents (those and the buffer) and one batch.
@@ -19,16 +23,19 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import Receipt, fingerprint_of
 from tokmill.artifacts.step import Made, Task, TaskFunction, TaskOptions, table_input, tables_of
 from tokmill.artifacts.tombstones import ROLE
 from tokmill.artifacts.upstream import write_shard_table, write_sorted_shard_table
+from tokmill.duplicates.shingling import exact_hashes
 from tokmill.errors import InputError
-from tokmill.schema import DOCUMENTS, KEYS, SELECTION
+from tokmill.schema import DISTINCT_KEYS, DOCUMENTS, KEYS, SELECTION, one_piece
 from tokmill.stages.ingest.options import IngestStep, ReadOptions, SampleOptions, as_fact
 from tokmill.stages.ingest.shards import Room, no_counts, write_documents, write_ledger
-from tokmill.stages.sampling import bottom_k, draws, shuffle_buffer, weighted_keys
+from tokmill.stages.sampling import bottom_k, draws, hash_draws, shuffle_buffer, weighted_keys
 from tokmill.storage.records import Span
 from tokmill.storage.tables import load_range, load_table
 
@@ -111,42 +118,40 @@ def perform_candidates(
     sample, counts = task.options.sample, no_counts()
     assert sample is not None, "candidates are of a sample"
     k = sum((stream_bound(sample) or {"docs": sample.k}).values())
-    chosen, chosen_keys = DOCUMENTS.empty_table(), np.zeros(0, np.uint64)
+    chosen, chosen_keys = DOCUMENTS.empty_table(), _no_keys(sample)
     seen = 0
     for documents in batches:
         seen += documents.num_rows
-        keys = sample_keys(documents, sample)
-        if len(chosen_keys) == k:  # most documents cannot enter any more: their text is not touched
-            enters = np.flatnonzero(keys < chosen_keys.max())
+        keys, documents = _candidate_keys(documents, sample)
+        if chosen_keys.num_rows == k:  # most documents cannot enter any more: their text is not touched
+            enters = np.flatnonzero(_column(keys, "key") < _column(chosen_keys, "key").max())
             if not len(enters):
                 continue
-            keys, documents = keys[enters], documents.take(pa.array(enters))
-        keys = np.concatenate([chosen_keys, keys])
-        rows = bottom_k(keys, k)
-        chosen = pa.concat_tables([chosen, documents]).take(pa.array(rows)).combine_chunks()
-        chosen_keys = keys[rows]
+            keys, documents = keys.take(pa.array(enters)), documents.take(pa.array(enters))
+        keys = pa.concat_tables([chosen_keys, keys]).combine_chunks()
+        rows = pa.array(_smallest(keys, k))
+        chosen = pa.concat_tables([chosen, documents]).take(rows).combine_chunks()
+        chosen_keys = keys.take(rows)
     files = write_ledger(task, bad, dropped, task.options.reading.source, task.options.file, counts)
     counts["in"] = seen + len(bad) + len(dropped)
     counts["scanned"] = seen
     files += [
         write_shard_table(task.directory, f"candidates-{task.key}.parquet", "candidates", chosen),
-        write_shard_table(
-            task.directory, f"keys-{task.key}.parquet", "keys", pa.table([chosen_keys], schema=KEYS)
-        ),
+        write_shard_table(task.directory, f"keys-{task.key}.parquet", "keys", chosen_keys),
     ]
     # The candidates that are not selected become `not_sampled` when the selection is known.
     return Made(files, {**counts, "kept": seen})
 
 
 def perform_select(task: Task[SampleOptions]) -> Made:
-    keys = [np.asarray(load_table(path).column("key")) for path in task.paths("keys")]
-    chunk = np.repeat(np.arange(len(keys), dtype=np.uint32), [len(column) for column in keys])
-    row = np.concatenate([np.arange(len(column), dtype=np.uint32) for column in keys])
+    keys = [load_table(path) for path in task.paths("keys")]
+    chunk = np.repeat(np.arange(len(keys), dtype=np.uint32), [own.num_rows for own in keys])
+    row = np.concatenate([np.arange(own.num_rows, dtype=np.uint32) for own in keys])
     sample = task.options
     if sample.method == "shuffle_buffer":
         taken = shuffle_buffer(len(row), sample.k, sample.buffer, sample.seed)
     else:
-        taken = bottom_k(np.concatenate(keys), sample.k)
+        taken = _smallest(pa.concat_tables(keys), sample.k)
     table = pa.table([chunk[taken], row[taken]], schema=SELECTION)
     entry = write_sorted_shard_table(task.directory, "selection.parquet", "selection", table, by="chunk")
     return Made([entry], {})
@@ -165,12 +170,45 @@ def perform_pick(task: Task[PickOptions]) -> Made:
     return Made(files, {**counts, "in": counts["kept"] + len(gone)}, facts)
 
 
-def sample_keys(documents: Any, sample: SampleOptions) -> Any:
+def _no_keys(sample: SampleOptions) -> Any:
+    return (DISTINCT_KEYS if sample.distinct else KEYS).empty_table()
+
+
+def _candidate_keys(documents: Any, sample: SampleOptions) -> tuple[Any, Any]:
+    """Keys of the documents that may be drawn, and those documents: with `distinct`, a blank one may not."""
+    if not sample.distinct:
+        return pa.table([sample_keys(documents, sample)], schema=KEYS), documents
+    texts = one_piece(pc.replace_substring(documents.column("text"), "\0", ""))
+    folded = exact_hashes(texts, np.asarray(pc.string_is_ascii(texts)))
+    is_blank = (folded == 0).all(axis=1)
+    if is_blank.any():
+        documents, folded = documents.filter(pa.array(~is_blank)), folded[~is_blank]
+    drawn = hash_draws(folded, sample.seed)
+    return pa.table([sample_keys(documents, sample, drawn), drawn], schema=DISTINCT_KEYS), documents
+
+
+def _smallest(keys: Any, k: int) -> NDArray[np.int64]:
+    """Rows of the k smallest keys, in row order; of equal draws, where there are any, the smallest key."""
+    key = _column(keys, "key")
+    if "draw" not in keys.column_names:
+        return bottom_k(key, k)
+    drawn = _column(keys, "draw")
+    order = np.lexsort((key, drawn))  # stable: of equal keys the first row
+    is_first = np.append(True, drawn[order][1:] != drawn[order][:-1])[: len(order)]
+    rows = np.sort(order[is_first])
+    return rows[bottom_k(key[rows], k)]
+
+
+def _column(keys: Any, name: str) -> NDArray[np.uint64]:
+    return np.asarray(keys.column(name))
+
+
+def sample_keys(documents: Any, sample: SampleOptions, drawn: NDArray[np.uint64] | None = None) -> Any:
     """uint64, the smallest are taken. Positive floats keep their order when their bits are read as
     integers."""
     if sample.method == "shuffle_buffer":
         return np.zeros(documents.num_rows, np.uint64)  # all are candidates
-    drawn = draws(documents, sample.seed)
+    drawn = draws(documents, sample.seed) if drawn is None else drawn
     if sample.method == "reservoir":
         return drawn
     weights = np.array([_weight(meta, sample.weight) for meta in documents.column("meta").to_pylist()])

@@ -104,8 +104,11 @@ def conduct(step: IngestStep, upstream: Mapping[str, Artifact]) -> Conduct:
         assert step.extra.hub is not None, "files are unknown of a dataset alone"
         assert options.hub is not None, "likewise"
         files = list_hub(step.extra.hub, options.hub.revision)
-    reading = options.reading
-    if reading.format == "stackexchange":
+    reading, room = options.reading, _room_after(options, upstream)
+    is_needed = room is None or 0 not in room.values()
+    if step.extra.missing is not None and is_needed:
+        raise step.extra.missing
+    if reading.format == "stackexchange" and step.extra.missing is None:
         chunks = None
         tasks = _Tasks((yield from gather_posts(step, files)))  # questions and answers find each other first
     else:
@@ -116,9 +119,8 @@ def conduct(step: IngestStep, upstream: Mapping[str, Artifact]) -> Conduct:
             for number, chunk in enumerate(chunks)
             if number % stride == stride // 2
         )
-    room = _room_after(options, upstream)
-    if room is not None and 0 in room.values():
-        receipts = yield []  # a fallback that is not needed
+    if not is_needed:
+        receipts = yield []  # of a fallback
     elif options.sample is not None and options.sample.method in FIXED_SAMPLES:
         receipts = yield from _take_sample(step, options.sample, tasks, room)
     elif room is not None:
