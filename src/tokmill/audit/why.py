@@ -37,7 +37,7 @@ from tokmill.storage.tables import load_table
 
 def _in_shard(run: RunPlaces, place: Place, split: str) -> Json:
     """Tokens lie in the order of rows: where one document begins is the sum of those before it."""
-    artifact, entry = run.artifacts["tokens"], run.lengths_entry(place, split)
+    artifact, entry = run.artifacts["tokens"], run.lengths_entry(place.shard, split)
     assert entry is not None, "a document of a split has tokens"
     table = load_table(artifact.path(entry), ["row", "tokens"])
     lengths = numbers_in(table, "tokens")
