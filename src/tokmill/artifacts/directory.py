@@ -161,6 +161,15 @@ class Evidence:
         return found
 
 
+def known_fingerprints(directory: Path) -> set[str]:
+    """Of the tasks that earlier runs did in a directory that has begun: receipts, and the manifest before."""
+    receipts = [*load_receipts(directory)]
+    if (directory / STALE_MANIFEST).is_file():
+        with contextlib.suppress(TokmillError):
+            receipts += load_manifest(directory, STALE_MANIFEST).receipts()
+    return {receipt.fingerprint for receipt in receipts}
+
+
 def usable_receipts(directory: Path, wanted: Iterable[str], *, verify: bool = False) -> dict[str, Receipt]:
     return Evidence(directory, verify=verify).usable(wanted)
 
