@@ -78,7 +78,12 @@ def find_turns(
             for piece in file.iter_batches(batch_size=_PIECE_TURNS, use_threads=False):
                 numbers, sequences = (np.from_dlpack(piece.column(name)) for name in ("shard", "sequence"))
                 at = np.flatnonzero(np.isin(sequences, wanted.astype(np.uint32)))  # its lower half
-                at = at[np.isin(numbers[at].astype(np.uint64) << 32 | sequences[at], wanted)]
+                at = at[
+                    np.isin(
+                        numbers[at].astype(np.uint64) << np.uint64(32) | sequences[at].astype(np.uint64),
+                        wanted,
+                    )
+                ]
                 if is_mine is None:
                     turns, first = first + at, first + len(numbers)
                 else:

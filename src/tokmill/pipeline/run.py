@@ -60,6 +60,7 @@ from tokmill.recipe.file import Settings, Written, read_recipe
 from tokmill.recipe.setting import dotted
 from tokmill.sources.reading import write_objects
 from tokmill.stages.loading import LOADED_FIRST
+from tokmill.stages.losses import name_run
 from tokmill.stages.tokens.encoded import drop_damaged
 from tokmill.stages.warnings import told_by_run
 from tokmill.storage.disk import make_directory
@@ -422,7 +423,7 @@ def run_steps(
         open_lease(out, wait=wait, say=progress.say) as lease,
         files or contextlib.nullcontext(),
         open_journal(out, asked.name, progress) as journal,
-        warnings_to(journal.say, journal.count),
+        warnings_to(lambda line: journal.say(name_run(line, out)), journal.count),
     ):
         session = Session(
             base,
@@ -473,7 +474,7 @@ def run_steps(
         finally:
             session.close()
     seconds = time.monotonic() - started - session.compiling_seconds
-    warnings = told_by_run(artifacts, asked.recipe)
+    warnings = [(step, name_run(what, out)) for step, what in told_by_run(artifacts, asked.recipe)]
     return RunResult(asked.name, out, ran, skipped, seconds, artifacts, session.restored, warnings)
 
 

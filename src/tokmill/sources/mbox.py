@@ -110,7 +110,7 @@ def _read_records(path: AnyPath, span: Span, reading: Reading) -> Iterator[Recor
         try:
             yield _message(mail, reading.options["headers"])
         except _Broken as broken:
-            yield BadRecord(mail.offset, *broken.args, id=_id_of(mail))
+            yield BadRecord(mail.offset, *broken.args)._replace(id=_id_of(mail))
 
 
 def _id_of(mail: Mail) -> str:

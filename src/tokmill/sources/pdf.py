@@ -54,7 +54,7 @@ def _read_records(path: AnyPath, name: str, reading: Reading) -> Iterator[Record
     try:
         layer = _layer(path, reading)
     except Unread as unread:
-        yield BadRecord(0, *unread.args, id=name)
+        yield BadRecord(0, *unread.args)._replace(id=name)
         return
     if not any(layer.pages) and None not in layer.pages:
         yield BadRecord(

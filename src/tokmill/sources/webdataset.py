@@ -135,7 +135,7 @@ def _sample(
         license = _terms(about, ("license", "license_tag"), id)
         return _Sample(said, id, license, _terms(about, ("created_at",), id), meta)
     except _Fault as fault:
-        return BadRecord(offset, *fault.args, id=id)
+        return BadRecord(offset, *fault.args)._replace(id=id)
 
 
 def _data(named: dict[bytes, Member], end: bytes, id: str, max_record_bytes: int) -> bytes | None:
