@@ -22,6 +22,7 @@ from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.manifest import (
     MANIFEST,
     RECEIPTS,
@@ -47,6 +48,7 @@ from tokmill.storage.location import file_sha256
 from tokmill.storage.on_demand import place_of
 
 
+@short_repr
 class Artifact(NamedTuple):
     directory: Path
     manifest: Manifest

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.artifacts.cells import Markup, cell, passage
+from tokmill.artifacts.cells import Markup, cell, passage, short_repr
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.plugins import show_hooks
 from tokmill.artifacts.upstream import is_chat
@@ -75,6 +75,7 @@ class Finding:
     detail: str
 
 
+@short_repr
 @dataclasses.dataclass(frozen=True)
 class Checked:
     directory: Path
@@ -413,6 +414,7 @@ class Piece:
     is_ended: bool
 
 
+@short_repr
 @dataclasses.dataclass(frozen=True)
 class Peeked:
     split: str

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.directory import Artifact, open_artifact
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.upstream import is_chat
@@ -407,6 +408,7 @@ class TracedDocument(NamedTuple):
         }
 
 
+@short_repr
 class Trace(NamedTuple):
     """The documents behind a row or a column of a build; or every document of a name in a run."""
 

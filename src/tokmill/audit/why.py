@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 import numpy as np
 
-from tokmill.artifacts.cells import broken, cell, table
+from tokmill.artifacts.cells import broken, cell, short_repr, table
 from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json
 from tokmill.audit.examples import count_reasons, load_examples
@@ -153,6 +153,7 @@ class RuleOutcome(NamedTuple):
     reason: str
 
 
+@short_repr
 class History(NamedTuple):
     doc_id: str
     source: str
@@ -206,6 +207,7 @@ class Told(NamedTuple):
     history: History
 
 
+@short_repr
 class Why(NamedTuple):
     """The histories of every document of a name; or, for a reason, how many were dropped for it,
     and examples."""

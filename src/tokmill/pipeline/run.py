@@ -24,7 +24,7 @@ from typing import Any
 from msgspec import structs
 
 from tokmill.artifacts.cache import cache_of, prepare_cache
-from tokmill.artifacts.cells import cell, table
+from tokmill.artifacts.cells import cell, short_repr, table
 from tokmill.artifacts.directory import Artifact, remove_leftovers
 from tokmill.artifacts.history import history_entry
 from tokmill.artifacts.manifest import MANIFEST, Json, fingerprint_of
@@ -70,6 +70,7 @@ from tokmill.storage.location import is_url, parse_url, refuse_squeezed_url
 _WORK = ".work"  # of what has no file before the run
 
 
+@short_repr
 @dataclasses.dataclass(frozen=True)
 class RunResult:
     """Where everything is and what was done for it."""
@@ -247,6 +248,7 @@ def _check_stored(url: str, *, keep_previous: bool, verify: bool) -> None:
         )
 
 
+@short_repr
 @dataclasses.dataclass(frozen=True)
 class Plan:
     """The steps of a recipe in their order, each with the reasons why it would run:

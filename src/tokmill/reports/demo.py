@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tokmill.adhoc.single_steps import DECISIONS
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.progress import Progress, Silence
 from tokmill.audit.decisions import write_decisions
@@ -17,6 +18,7 @@ from tokmill.pipeline.run import RunResult, run
 from tokmill.reports.page import report as report_run
 
 
+@short_repr
 class Demo(NamedTuple):
     recipe: Path
     run: RunResult

@@ -24,7 +24,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tokmill.artifacts.cells import visible
+from tokmill.artifacts.cells import short_repr, visible
 from tokmill.artifacts.manifest import Json
 from tokmill.errors import plural
 from tokmill.reports.charts import Section, brief, percent, prose, safe_json, shown
@@ -231,6 +231,7 @@ def _footer(facts: Json) -> str:
 PAGE = "report.html"
 
 
+@short_repr
 class Report(NamedTuple):
     """The page, its figures, and with `cards` the cards beside it."""
 
