@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import binascii
 import codecs
+import contextlib
 import functools
 import re
 from collections.abc import Iterator
@@ -117,8 +118,10 @@ def _id_of(mail: Mail) -> str:
     """Of a message that cannot be used, as its header gives it."""
     data = unquoted(mail.data)
     envelope = _ENVELOPE.match(data)
-    fields, _ = _fields(data, envelope.end() if envelope else 0, len(data))
-    return known_id(_message_id(_value(fields, "message-id"))) if fields else ""
+    with contextlib.suppress(_Broken):  # the header itself
+        fields, _ = _fields(data, envelope.end() if envelope else 0, len(data))
+        return known_id(_message_id(_value(fields, "message-id")))
+    return ""
 
 
 def _message(mail: Mail, headers: list[str]) -> Record | Dropped:
