@@ -152,6 +152,28 @@ def test_mistakes_in_a_dict_are_told_as_those_of_a_file(tmp_path: Path) -> None:
         tokmill.run({**SECTIONS, "sources": [source()]}, tmp_path)
 
 
+def test_a_function_in_a_recipe_is_told_to_be_named(tmp_path: Path) -> None:
+    def shouting(columns: Any) -> list[int]:
+        return [text.count("!") for text in columns["text"]]
+
+    recipe = {**SECTIONS, "sources": [source(data=ROWS)]}
+    for given in ({"filters": [{"measure": shouting, "max": 5}]}, {"transforms": [shouting]}):
+        with pytest.raises(RecipeError, match="shouting is a function of Python") as told:
+            tokmill.run({**recipe, **given}, tmp_path / "out")
+        assert told.value.next == "write it to a file beside the recipe, and give `hooks.py:shouting`"
+
+
+def test_a_result_is_shown_in_a_few_lines_with_all_its_fields(tmp_path: Path) -> None:
+    done = tokmill.run({**SECTIONS, "sources": [source(data=ROWS)]}, tmp_path / "out", workers=1)
+    for result in (done, done.artifacts["tokens"], tokmill.why(done.out, "m7"), tokmill.verify(done.out)):
+        shown = repr(result)
+        assert len(shown) < 1_500
+        assert shown.startswith(f"{type(result).__name__}(")
+        names = getattr(result, "_fields", None) or result.__dataclass_fields__
+        assert all(f"{name}=" in shown for name in names)
+    assert "m7" in repr(tokmill.why(done.out, "m7").documents[0])
+
+
 def test_a_notebook_goes_from_a_list_of_dicts_to_batches_in_under_fifteen_lines(tmp_path: Path) -> None:
     """The block of the README, as it stands there."""
     blocks = re.findall(r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.S)

@@ -109,6 +109,30 @@ def test_what_edits_took_out_was_never_met(run: Path) -> None:
         mill.seen(build, step=0, batch_size=1, text="x", doc_id="y")
 
 
+def test_a_search_reads_no_table_once_per_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every problem is edited and holds the words; the number of readings does not depend on that."""
+    (tmp_path / "hooks.py").write_text(
+        'def louder(columns):\n    return [f"{text} How many!" for text in columns["text"]]\n'
+    )
+    recipe = small_corpus(
+        tmp_path, transforms=["hooks.py:louder"],
+        mixture={"weights": {"math": 0.99, "prose": 0.01}}, builds=BUILDS[1:],
+    )  # fmt: skip
+    build = mill.run(recipe, workers=1).out / "build" / "mega"
+    opened: list[str] = []
+    reader = pq.ParquetFile
+
+    def counted(path: Any, *arguments: Any, **options: Any) -> Any:
+        opened.append(str(path))
+        return reader(path, *arguments, **options)
+
+    monkeypatch.setattr(pq, "ParquetFile", counted)
+    met = mill.seen(build, step=0, batch_size=BATCH, text="How many!").meetings
+    assert met is not None
+    assert len({one.doc_id for one in met}) > 40
+    assert max(Counter(opened).values()) <= 4
+
+
 def scores_of(run: Path, column: str) -> dict[tuple[str, str], float]:
     found = {}
     number = 0

@@ -513,8 +513,9 @@ def test_the_turns_of_a_document_found_piece_by_piece_are_those_of_the_whole_ord
         patch.setattr("tokmill.audit.places._PIECE_TURNS", of_a_piece)
         for document in set(own):
             expected = [turn for turn, here in enumerate(own) if here == document]
-            assert find_turns(path, is_mine, *document) == expected
-        assert find_turns(path, is_mine, 3, 9) == []
+            assert find_turns(path, is_mine, [document]) == {document: expected}
+        both = {document: [turn for turn, here in enumerate(own) if here == document] for document in own}
+        assert find_turns(path, is_mine, [*both, (3, 9)]) == {**both, (3, 9): []}
 
 
 def test_an_order_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) -> None:
@@ -523,5 +524,5 @@ def test_an_order_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) 
         if content is not None:
             path.write_bytes(content)
         with pytest.raises(CorruptFile, match="cannot be read") as refused:
-            find_turns(path, None, 0, 0)
+            find_turns(path, None, [(0, 0)])
         assert refused.value.where == str(path)

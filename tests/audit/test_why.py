@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
@@ -416,3 +419,78 @@ def test_an_index_of_documents_that_is_cut_off_is_named(every_format: Path, tmp_
     path.write_bytes(path.read_bytes()[:-8])
     with pytest.raises(CorruptFile, match=r"tokens\.ds\.index.*bytes"):
         explain(copy, "f3")
+
+
+def _broken_lines(directory: Path) -> dict[str, Any]:
+    lines = [
+        b'{"id": "whole", "text": "It can be read."}',
+        b'{"id": "quarantined", "text": "caf\xe9"}',
+        b'{"meta": {"id": "inner"}, "doc_id": 7, "text": null}',
+        b'{"id": "cut", "text": "It ends',
+    ]
+    (directory / "records.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    return {"files": "records.jsonl"}
+
+
+def _broken_conversations(directory: Path) -> dict[str, Any]:
+    pytest.importorskip("jinja2")
+    said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+    records: list[dict[str, Any]] = [
+        {"id": "whole", "messages": said},
+        {"id": "quarantined", "messages": [{"role": "nobody", "content": "hi"}]},
+        {"id": "7", "messages": []},
+        {"id": "cut", "messages": None},
+    ]
+    (directory / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return {"files": "records.jsonl", "chat": {}}
+
+
+def _broken_columns(directory: Path) -> dict[str, Any]:
+    ids = ["whole", "quarantined", "7", "cut"]
+    pq.write_table(
+        pa.table({"id": ids, "text": ["It can be read.", None, None, None]}), directory / "records.parquet"
+    )
+    return {"files": "records.parquet"}
+
+
+def _broken_rows(directory: Path) -> dict[str, Any]:
+    rows = [b"text,id", b"It can be read.,whole", b"caf\xe9,quarantined", b"\xff,7", b'"\xfe, one",cut']
+    (directory / "records.csv").write_bytes(b"\n".join(rows) + b"\n")
+    return {"files": "records.csv"}
+
+
+def _broken_files(directory: Path) -> dict[str, Any]:
+    (directory / "texts").mkdir()
+    texts = {"whole": b"It can be read.", "quarantined": b"caf\xe9", "7": b"\xff", "cut": b"\xfe"}
+    for name, data in texts.items():
+        (directory / "texts" / f"{name}.txt").write_bytes(data)
+    return {"directory": {"path": "texts"}}
+
+
+def _broken_texts(directory: Path) -> dict[str, Any]:
+    _broken_files(directory)
+    return {"files": "texts/*.txt", "unit": "document"}
+
+
+BROKEN = [_broken_lines, _broken_conversations, _broken_columns, _broken_rows, _broken_files, _broken_texts]
+
+
+@pytest.mark.parametrize("write", BROKEN)
+def test_a_record_in_quarantine_is_known_by_the_id_that_it_or_its_file_gives(
+    write: Callable[[Path], dict[str, Any]], tmp_path: Path
+) -> None:
+    source = {"name": "some", **write(tmp_path), "max_bad_fraction": 1}
+    parts = {"sources": [source], "tokenizer": None, "builds": None, "filters": []}
+    out = mill.run(write_recipe(tmp_path, **parts), workers=1).out
+    (ledger,) = [
+        row for path in out.glob("ingest/some/ledger-*.parquet") for row in pq.read_table(path).to_pylist()
+        if "quarantined" in str(row["doc_id"])
+    ]  # fmt: skip
+    for name in ("quarantined", "7", "cut"):
+        (told,) = mill.why(out, ledger["doc_id"].replace("quarantined", name)).documents
+        assert told.ingest["verdict"] == "quarantine"
+        assert told.outcome == f"quarantined at ingest: {told.ingest['reason']}"
+        if name == "quarantined":
+            known = {key: ledger[key] for key in ("file", "offset", "reason", "detail")}
+            assert {key: told.ingest[key] for key in known} == known
+    assert mill.verify(out).ok

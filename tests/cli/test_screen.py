@@ -25,12 +25,12 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 class Watched:
     """What was written to a terminal, and when."""
 
-    def __init__(self, *arguments: str | Path, **environment: str) -> None:
+    def __init__(self, *arguments: str | Path, program: str = MAIN, **environment: str) -> None:
         screen, terminal = pty.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 110, 0, 0))
         self.times = [time.monotonic()]
         child = subprocess.Popen(
-            [sys.executable, "-c", MAIN, *map(str, arguments)],
+            [sys.executable, "-c", program, *map(str, arguments)],
             stdin=terminal,
             stdout=terminal,
             stderr=terminal,
@@ -38,10 +38,12 @@ class Watched:
         )
         os.close(terminal)
         self.parts: list[str] = [""]
+        self.raw = b""
         try:
             while more := os.read(screen, 1 << 16):
                 self.times.append(time.monotonic())
                 self.parts.append(_CONTROL.sub("", more.decode(errors="replace")))
+                self.raw += more
         except OSError:  # all who could write to it have ended
             self.times.append(time.monotonic())
             self.parts.append("")
@@ -51,6 +53,21 @@ class Watched:
     @property
     def text(self) -> str:
         return "".join(self.parts)
+
+    def lines(self) -> list[str]:
+        """What stands on the screen at the end, as high as all lines ever written."""
+        lines, at = [""], 0
+        for control, row in re.findall(r"(\x1b\[[0-9;?]*[A-Za-z]|\r|\n)|([^\x1b\r\n]+)", self.raw.decode()):
+            if row:
+                lines[at] += row
+            elif control == "\n":
+                at += 1
+                lines += [""] * (at == len(lines))
+            elif control.endswith("A"):
+                at -= int(control[2:-1])
+            elif control.endswith("K"):
+                lines[at] = ""
+        return lines
 
     def longest_silence(self) -> tuple[float, str]:
         """And the last words before it."""
@@ -86,3 +103,29 @@ def test_a_run_shows_a_bar_for_the_whole_of_it_and_one_for_each_step(tmp_path: P
     counts = re.findall(r"[━╸╺]+ +(\d+)/(\d+) ", watched.text)
     assert counts
     assert [(done, total) for done, total in counts if int(done) > int(total)] == []
+
+
+# The bars are drawn as fast as a thread can, while steps begin and end.
+_MANY_STEPS = """
+import sys
+from rich.live import Live
+from tokmill.cli.console import open_progress
+
+start = Live.start
+def start_fast(live, refresh=False):
+    live.refresh_per_second = 1e9
+    start(live, refresh)
+Live.start = start_fast
+sys.setswitchinterval(1e-6)
+with open_progress() as progress:
+    for number in range(200):
+        progress.begin_step(f"step-{number}", [])
+        progress.finish_step(f"step-{number}", 0.0, {})
+"""
+
+
+def test_the_line_of_every_step_stays_on_the_screen_while_bars_are_drawn() -> None:
+    watched = Watched(program=_MANY_STEPS)
+    assert watched.status == 0, watched.text
+    shown = re.findall(r"✓ step-(\d+)", "\n".join(watched.lines()))
+    assert shown == [str(number) for number in range(200)]

@@ -115,3 +115,16 @@ def test_a_run_records_who_worked_when_and_its_digest_does_not_know(tmp_path: Pa
     assert "Workers at work over time" in page
     assert "Idle workers waited for" in page
     assert "Workers at work over time" not in mill.report(alone, out=tmp_path / "alone").page.read_text()
+
+
+def test_the_seconds_of_a_step_are_those_of_its_work_and_not_of_its_waiting(tmp_path: Path) -> None:
+    """One worker does one thing at a time: what the steps took, together, is no more than the run took."""
+    made = mill.run(small_corpus(tmp_path / "first", builds=None), workers=1).out
+    vocabulary = {"path": str(made / "tokenizer" / "tokenizer.json"), "eos": "<|endoftext|>"}
+    done = mill.run(small_corpus(tmp_path, problems=400, tokenizer=vocabulary), workers=1)
+    took = {
+        path.parent.relative_to(done.out).as_posix(): json.loads(path.read_bytes())["environment"]["seconds"]
+        for path in done.out.glob("*/**/manifest.json")
+    }
+    assert "tokenizer" in took
+    assert sum(took.values()) <= done.seconds, took

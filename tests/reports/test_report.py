@@ -277,9 +277,10 @@ def test_an_interrupted_run_is_reported_as_far_as_it_got(ran: Path, tmp_path: Pa
 def test_the_rate_of_a_corpus_that_grew_is_not_that_of_one_run(ran: Path, hours: int, seconds: int) -> None:
     found, names = find_artifacts(ran), ("problems", "notes", "wild")
     for number, name in enumerate(names):
-        for step, took in ((f"ingest/{name}", 100.0), (f"clean/{name}", number * 1.0)):
+        for step, begun, took in ((f"ingest/{name}", 0.0, 100.0), (f"clean/{name}", 100.0, number * 1.0)):
             artifact = found.artifacts[step]
-            when = {"created_at": f"2026-01-01T{10 + hours * number}:00:00+00:00", "seconds": took}
+            begun += 3600 * hours * number
+            when = {"worked": [[begun, begun + took]], "seconds": took}
             environment = artifact.manifest.environment | when
             told = msgspec.structs.replace(artifact.manifest, environment=environment)
             found.artifacts[step] = artifact._replace(manifest=told)
@@ -288,6 +289,29 @@ def test_the_rate_of_a_corpus_that_grew_is_not_that_of_one_run(ran: Path, hours:
     assert (row["kind"], row["steps"], row["text_bytes"]) == ("ingest + clean", 6, read)
     assert row["seconds"] == seconds
     assert row["megabytes_per_second"] == pytest.approx(read / seconds / 1e6, abs=0.001)
+
+
+def test_after_a_takedown_the_pace_is_of_the_shards_that_were_made_again(tmp_path: Path) -> None:
+    texts = {
+        (file, n): f"File {file} has the line {n} of some {n * 37} words."
+        for file in range(4)
+        for n in range(9)
+    }
+    for file in range(4):
+        lines = [json.dumps({"id": f"{file}-{n}", "text": texts[file, n]}) for n in range(9)]
+        (tmp_path / f"lines-{file}.jsonl").write_text("\n".join(lines) + "\n")
+    source = {"name": "lines", "files": "lines-*.jsonl", "fields": {"id": "id"}}
+    parts = {"sources": [source], "tokenizer": None, "builds": None, "filters": []}
+    out = run(write_recipe(tmp_path, **parts), tmp_path / "out", workers=1).out
+    whole = figures_of(out)["pace"][0]
+    read = sum(len(text.encode()) for text in texts.values())
+    assert (whole["tasks"], whole["timed_tasks"], whole["docs"], whole["text_bytes"]) == (4, 4, 36, read)
+    mill.forget(out, doc_id="2-5")
+    again = figures_of(out)["pace"][0]
+    left = sum(len(text.encode()) for (file, n), text in texts.items() if file == 2 and n != 5)
+    assert (again["tasks"], again["timed_tasks"], again["docs"], again["text_bytes"]) == (4, 1, 9, left)
+    assert again["megabytes_per_second"] == pytest.approx(left / again["seconds"] / 1e6, abs=0.001)
+    assert "1 of 4 tasks" in report(out).page.read_text()
 
 
 def test_a_run_that_only_read_is_reported(tmp_path: Path) -> None:

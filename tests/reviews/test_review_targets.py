@@ -15,9 +15,10 @@ from click.testing import CliRunner
 from mill import tokmill
 from reviews.reviewed import copied, flip_byte, mill, write_recipe
 from tokmill import build, review
+from tokmill import run as run_recipe
 from tokmill.cli import main
 from tokmill.errors import InputError, RecipeError, StorageError
-from written import MANIFEST
+from written import MANIFEST, load_manifest
 
 
 def spoil(corpus: dict[str, list[dict[str, Any]]], recipe: dict[str, Any]) -> None:
@@ -215,6 +216,21 @@ def test_remote_code_is_found_wherever_it_is_asked_for_and_other_mistakes_are_st
 
 
 # --- what cannot be reviewed ---
+
+
+def test_a_share_that_was_asked_for_is_no_finding_where_the_draw_differs_a_little(tmp_path: Path) -> None:
+    """Of 2,000 documents 19 are held out: 0.95 %, where 1 % was asked for."""
+    lines = (json.dumps({"id": str(n), "text": f"line {n}"}) + "\n" for n in range(2000))
+    (tmp_path / "lines.jsonl").write_text("".join(lines))
+    recipe = {
+        "name": "lines",
+        "sources": [{"name": "lines", "files": "lines.jsonl"}],
+        "split": {"valid_fraction": "0.01"},
+    }
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    out = run_recipe(tmp_path / "recipe.yaml", workers=1).out
+    assert load_manifest(out / "split").counts["valid"] == 19
+    assert [one.says for one in review(out).findings if one.check == "held_out"] == []
 
 
 def test_what_is_no_run_build_or_recipe_is_refused_with_a_hint(run: Path, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tokmill.artifacts.cells import short_repr
 from tokmill.clean import measures
 from tokmill.clean.language import DetectorName, detect_languages
 from tokmill.clean.redaction import redact_texts
@@ -32,6 +33,7 @@ from tokmill.kernels.redaction import KINDS
 from tokmill.packing.plan import Layout, Plan, Tail, plan_layout
 
 
+@short_repr
 class Languages(NamedTuple):
     """`codes` as the detector writes them ("en", "zh"; "und":
     no letters), and how sure it is, from 0 to 1."""
@@ -40,6 +42,7 @@ class Languages(NamedTuple):
     scores: NDArray[np.float64]
 
 
+@short_repr
 class NearDuplicates(NamedTuple):
     """One value per text."""
 

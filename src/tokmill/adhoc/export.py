@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tokmill.adhoc.elsewhere import check_outside, make_elsewhere, step_elsewhere
 from tokmill.adhoc.hub_push import Pushed, check_target, push_dataset
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.manifest import Json, Manifest
 from tokmill.artifacts.progress import Progress, Silence
 from tokmill.artifacts.runs import load_finished, open_documents
@@ -23,6 +24,7 @@ from tokmill.stages.texts import TextsOptions
 from tokmill.storage.textfiles import find_text_format
 
 
+@short_repr
 @dataclass(frozen=True)
 class Exported:
     """A directory of texts, and what is in it."""

@@ -36,6 +36,7 @@ from tokmill.adhoc.reading import (
     recipe_of_options,
 )
 from tokmill.adhoc.single_steps import Output, SingleStep, clean_files, clean_to_text, dedup_files
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.progress import Progress
 from tokmill.clean.language import DetectorName
@@ -61,6 +62,7 @@ class Cleaning(OfEither, total=False):
     progress: Progress | None
 
 
+@short_repr
 class Ingested(NamedTuple):
     """Where the documents are, what was read, and the dataset and its commit if it was one of the hub."""
 

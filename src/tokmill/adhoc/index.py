@@ -15,6 +15,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 from tokmill.adhoc.elsewhere import check_outside, make_elsewhere, step_elsewhere
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.manifest import Json, Manifest
 from tokmill.artifacts.progress import Progress, Silence
 from tokmill.artifacts.runs import load_finished, open_documents
@@ -28,6 +29,7 @@ from tokmill.stages.indexes.stage import IndexOptions
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
+@short_repr
 @dataclass(frozen=True)
 class Indexed:
     """The directory of an index, and what is in it."""

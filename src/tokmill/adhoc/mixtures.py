@@ -39,6 +39,7 @@ from pydantic import Field, field_validator
 
 from tokmill.adhoc.finished import options_of, other_options
 from tokmill.adhoc.reading import recipe_of_options
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.progress import Progress
 from tokmill.artifacts.runs import check_workplace
@@ -254,6 +255,7 @@ _WORK = ".tokmill"
 _MAX_BYTES = 1 << 30
 
 
+@short_repr
 class Trained(NamedTuple):
     """A tokenizer, and the log of its training."""
 

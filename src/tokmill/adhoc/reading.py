@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypedDict
 
 import yaml
 
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.manifest import Json
 from tokmill.errors import RecipeError, TokmillError
 from tokmill.recipe import Recipe
@@ -213,6 +214,7 @@ def whole_number(option: str, value: str | int) -> int:
     return int(value)
 
 
+@short_repr
 class Configs(NamedTuple):
     """The configs of a dataset that match."""
 

@@ -47,6 +47,7 @@ from tokmill.adhoc.imported_sources import (
     to_name,
     unique_name,
 )
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.manifest import Json
 from tokmill.demos.stand_in import write_stand_in
 from tokmill.errors import RecipeError, TokmillError
@@ -149,6 +150,7 @@ class Outputs:
 _LISTS = ("datasets", "sources", "data", "mixture", "corpora", "train")
 
 
+@short_repr
 class Imported(NamedTuple):
     recipe: Recipe
     text: str
@@ -427,6 +429,7 @@ builds:
 """
 
 
+@short_repr
 class Started(NamedTuple):
     """A recipe that was written, and the small files that it reads."""
 
@@ -472,6 +475,7 @@ def recipe_init(
     return Started(target)
 
 
+@short_repr
 class Checked(NamedTuple):
     """A recipe without mistakes; and its keys, where that was asked for."""
 

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.adhoc.reading import Files, files_source, one_source_recipe, told_without_recipe
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.directory import open_artifact
 from tokmill.artifacts.manifest import Json
 from tokmill.errors import InputError, RecipeError
@@ -59,6 +60,7 @@ _ORDER = 5
 Kind = Literal["linear", "importance", "perplexity"]
 
 
+@short_repr
 class Trained(NamedTuple):
     out: Path
     sha256: str
@@ -72,6 +74,7 @@ class Trained(NamedTuple):
         return {**self._asdict(), "out": str(self.out)}
 
 
+@short_repr
 class Evaluated(NamedTuple):
     sha256: str  # of the model
     documents: dict[str, int]  # by label

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 import pyarrow as pa
 
 from tokmill.adhoc.reading import Files, files_source, one_source_recipe, told_without_recipe
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.directory import Artifact, open_artifact
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.upstream import shard_key
@@ -29,6 +30,7 @@ _NAME = "asked"
 _UNPREPARED: Json = {"prepare": "none", "lower": False, "first_words": None}
 
 
+@short_repr
 class Scored(NamedTuple):
     out: Path
     documents: int

@@ -34,6 +34,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokmill.adhoc.finished import options_of, other_options
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json, add_counts
 from tokmill.artifacts.progress import Progress, warnings_to
@@ -61,6 +62,7 @@ _MAX_MANIFEST = 1 << 26
 DEDUPED = "deduped.jsonl.zst"
 
 
+@short_repr
 @dataclass(frozen=True)
 class Output:
     """A file or a directory that was written, and its figures."""

@@ -33,6 +33,7 @@ from tokmill.adhoc.reading import (
     listed,
     one_source_recipe,
 )
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json, add_counts, config_of, explain_changes
 from tokmill.artifacts.progress import Progress, Silence, warnings_to
@@ -88,6 +89,7 @@ class _Place(NamedTuple):
         return error
 
 
+@short_repr
 class Materialized(NamedTuple):
     """A snapshot or a selection, and what was removed for it."""
 

@@ -28,6 +28,7 @@ from pydantic import ValidationError
 
 from tokmill.adhoc.reading import Files, Pairs, listed, named_pairs, whole_number
 from tokmill.adhoc.subset_drawing import Filters, draw_documents
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.manifest import Json, explain_changes, fingerprint_of
 from tokmill.duplicates.shingling import HASH_NORMALIZATION
 from tokmill.errors import InputError, ManifestDamaged, RecipeError, plural
@@ -50,6 +51,7 @@ _MAX_META_BYTES = 64 << 20
 Method = Literal["reservoir", "weighted"]
 
 
+@short_repr
 class Sample(NamedTuple):
     """manifest.jsonl, and its description."""
 

@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokmill.adhoc.reading import Files, listed
+from tokmill.artifacts.cells import short_repr
 from tokmill.clean.measures import measure
 from tokmill.errors import EmptyGlob, InputError
 from tokmill.kernels.characters import measure_text
@@ -83,6 +84,7 @@ class Tally(NamedTuple):
         }
 
 
+@short_repr
 class Coverage(NamedTuple):
     model: str
     total: Tally
@@ -103,6 +105,7 @@ class Coverage(NamedTuple):
         }
 
 
+@short_repr
 class Checked(NamedTuple):
     """A tokenizer that can be used, and is the pinned one."""
 
@@ -232,6 +235,7 @@ class Change(NamedTuple):
     is_fault: bool
 
 
+@short_repr
 class Guarded(NamedTuple):
     """Is the new tokenizer as good as the base, within the thresholds?"""
 

@@ -36,6 +36,7 @@ from tokmill.adhoc.listings import (
     unicode_section,
 )
 from tokmill.adhoc.reading import listed
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import MANIFEST, Json, Manifest, fingerprint_of, load_manifest
 from tokmill.artifacts.progress import Progress
@@ -78,6 +79,7 @@ def _split_rule(listing: Listing, valid_fraction: float | str | None) -> Json:
     return {"valid_fraction": asked or "0"}
 
 
+@short_repr
 class Built(NamedTuple):
     """A build, and its manifest."""
 
@@ -160,6 +162,7 @@ def build(
     return Built(out, published)
 
 
+@short_repr
 class Sharded(NamedTuple):
     """The figures of every dataset of the mixture in `manifest`."""
 
@@ -249,6 +252,7 @@ def _shard_stats(listing: Listing, out: Path, log: Path | None) -> Sharded:
     return sharded
 
 
+@short_repr
 class Encoded(NamedTuple):
     """A token cache, and what its ENCODE.meta.json says."""
 

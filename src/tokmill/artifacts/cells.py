@@ -3,6 +3,7 @@
     cell(title, parts…)     a block with a heading
     table(heads, rows)      numbers to the right, with commas
     passage(text)           a text, as it is, in a frame that scrolls
+    @short_repr             a `repr` of a few lines, whatever a result holds
 
 Texts are anybody's: markup is escaped, and what turns a line or draws nothing is spelled out as [U+202E].
 Colours are those of the notebook, light or dark; only what was dropped has one of its own.
@@ -12,7 +13,9 @@ from __future__ import annotations
 
 import html
 import re
+import reprlib
 from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
 # controls but tab and newline, marks of direction, widths of zero, separators of lines,
 # halves of surrogate pairs, which no encoder takes, tags
@@ -22,6 +25,28 @@ _UNSEEN = re.compile(
 )
 _MAX_CHARS = 4_000  # of one text in a cell: a notebook keeps what it shows
 _FRAME = "border-bottom:1px solid rgba(128,128,128,.25);padding:.2em .8em .2em 0;vertical-align:top"
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel = 2
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = _SHORT.maxset = 3  # entries
+_SHORT.maxstring = _SHORT.maxother = 60  # characters of one
+
+
+Result = TypeVar("Result")
+
+
+def short_repr(kind: type[Result]) -> type[Result]:
+    """Give a class of results a `repr` of all its fields, and of each what a line has room for. `as_json` has
+    the rest."""
+
+    def spell(result: Any) -> str:
+        names: Iterable[str] = getattr(kind, "_fields", None) or getattr(kind, "__dataclass_fields__", ())
+        told = ", ".join(f"{name}={_SHORT.repr(getattr(result, name))}" for name in names)
+        return f"{kind.__name__}({told})"
+
+    kind.__repr__ = spell  # type: ignore[method-assign]
+    return kind
 
 
 class Markup(str):

@@ -29,6 +29,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.manifest import (
     MANIFEST,
     RECEIPTS,
@@ -56,6 +57,7 @@ from tokmill.storage.location import file_sha256
 from tokmill.storage.on_demand import place_of
 
 
+@short_repr
 class Artifact(NamedTuple):
     directory: Path
     manifest: Manifest
@@ -266,6 +268,15 @@ class Evidence:
                     found[fingerprint] = receipt
                     break
         return found
+
+
+def known_fingerprints(directory: Path) -> set[str]:
+    """Of the tasks that earlier runs did in a directory that has begun: receipts, and the manifest before."""
+    receipts = [*load_receipts(directory)]
+    if (directory / STALE_MANIFEST).is_file():
+        with contextlib.suppress(TokmillError):
+            receipts += load_manifest(directory, STALE_MANIFEST).receipts()
+    return {receipt.fingerprint for receipt in receipts}
 
 
 def usable_receipts(directory: Path, wanted: Iterable[str], *, verify: bool = False) -> dict[str, Receipt]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.manifest import Json
 from tokmill.audit.opened import Found, find_artifacts, load_of
 from tokmill.audit.texts import Place, load_texts
@@ -25,6 +26,7 @@ Column = NDArray[np.float64]
 _SHOWN_CHARS = 160
 
 
+@short_repr
 class Agreement(NamedTuple):
     first: str
     second: str

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.artifacts.cells import Markup, cell, passage
+from tokmill.artifacts.cells import Markup, cell, passage, short_repr
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.plugins import show_hooks
 from tokmill.artifacts.upstream import is_chat
@@ -75,6 +75,7 @@ class Finding:
     detail: str
 
 
+@short_repr
 @dataclasses.dataclass(frozen=True)
 class Checked:
     directory: Path
@@ -209,20 +210,25 @@ def _bos_of(dataset: Dataset) -> int | None:
 
 
 def _is_mark(dataset: Dataset, id: int) -> bool:
-    """Does it begin or end documents alone? Within them stand what `tokenizer.control` names, and in
-    conversations what their template writes."""
-    if id in _recorded(dataset).get("controls", {}).values() or dataset.store.loss is not None:
-        return False
+    """Does the id stand at the beginning or end of documents alone? Within them stand what
+    `tokenizer.control` names, and in conversations what their template writes."""
+    return id not in _recorded(dataset).get("controls", {}).values() and not has_conversations(dataset)
+
+
+def has_conversations(dataset: Dataset) -> bool:
+    """By the mask of what is learned, or by the run around the build; without either there are none."""
+    if dataset.store.loss is not None:
+        return True
     manifest = dataset.manifest
     if manifest is not None:
         with contextlib.suppress(TokmillError):  # away from its run
-            return not any(
+            return any(
                 is_chat(ingest)
                 for name, ingest in open_run(run_of(dataset)).items()
                 if name.removeprefix("ingest/") in manifest.facts.get("domain_of", {})
                 and manifest.inputs.get(f"step {name}") == ingest.manifest.identity
             )
-    return True
+    return False
 
 
 def _count_begins(dataset: Dataset, bos: int) -> tuple[int, int]:
@@ -408,6 +414,7 @@ class Piece:
     is_ended: bool
 
 
+@short_repr
 @dataclasses.dataclass(frozen=True)
 class Peeked:
     split: str

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.upstream import list_shards
@@ -42,6 +43,7 @@ class Cluster(NamedTuple):
         return {**self._asdict(), "members": [member._asdict() for member in self.members]}
 
 
+@short_repr
 class Clusters(NamedTuple):
     """The largest, and with `diff` the differences between the first and the last member shown of each."""
 

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.directory import Artifact, open_artifact
 from tokmill.artifacts.manifest import Json, add_counts, explain_changes
 from tokmill.artifacts.tombstones import Forgotten
@@ -276,6 +277,7 @@ class Share(NamedTuple):
         return {**self._asdict(), "tokens": list(self.tokens), "shares": list(self.shares)}
 
 
+@short_repr
 class Diff(NamedTuple):
     missing: tuple[list[str], list[str]]  # steps that each run does not have
     recipe: list[str] | None  # None: a run that was cut short does not say what it was asked for

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tokmill.adhoc.listings import read_listing, run_listing, tokenizer_section
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.progress import Progress
@@ -20,6 +21,7 @@ from tokmill.stages.tokens.stage import shards_of_split
 from tokmill.storage.tables import load_table
 
 
+@short_repr
 class Layouts(NamedTuple):
     """What each layout costs with rows of `length` tokens."""
 

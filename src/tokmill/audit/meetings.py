@@ -11,19 +11,19 @@ text (`fim`), all rows of the document are told.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from tokmill.audit.opened import load_of, numbers_in
+from tokmill.audit.opened import ShardTables, numbers_in
 from tokmill.audit.places import Place, RunPlaces, Turns, entry_of, places_in
-from tokmill.audit.trace import BuildSplit, load_clean_text, load_document
+from tokmill.audit.trace import BuildSplit, DocumentText, load_document
 from tokmill.errors import InputError
 from tokmill.loader.batches import Batches
 from tokmill.loader.history import Sample, find_samples
-from tokmill.schema import DEDUP_EDITS
-from tokmill.storage.on_demand import at_hand
+from tokmill.stages.dedup.method import load_texts
 from tokmill.storage.tables import load_table
 
 Span = tuple[int, int]  # tokens of a document
@@ -53,6 +53,7 @@ class Sought(NamedTuple):
     place: Place
     doc_id: str
     sequence: int
+    tokens: int  # of the whole document
     spans: list[Span] | None
     is_placed: bool = True
 
@@ -61,12 +62,34 @@ def seek_document(split: BuildSplit, doc_id: str, source: str | None) -> list[So
     """All of that name that are in the split; None: nothing is called so."""
     run = run_around(split)
     places = run.find(doc_id, source)
-    found = ((place, run.sequence_of(place, split.split)) for place in places)
-    return [Sought(place, doc_id, own, None) for place, own in found if own is not None] if places else None
+    found = []
+    for place in places:
+        encoded = _load_encoded(run, place.shard, split.split)
+        for at in np.flatnonzero(encoded.rows == place.row).tolist():
+            found.append(Sought(place, doc_id, at, int(encoded.tokens[at]), None))
+    return found if places else None
+
+
+class _Encoded(NamedTuple):
+    """Documents of a shard that have tokens in a split, by their sequence."""
+
+    rows: NDArray[np.int64]
+    tokens: NDArray[np.int64]
+    ids: Any
+
+
+def _load_encoded(run: RunPlaces, shard: ShardTables, split: str) -> _Encoded:
+    entry = run.lengths_entry(shard, split)
+    if entry is None:
+        none = np.empty(0, np.int64)
+        return _Encoded(none, none, [])
+    table = load_table(run.artifacts["tokens"].path(entry), ["row", "tokens", "doc_id"])
+    rows, tokens = (numbers_in(table, name).astype(np.int64) for name in ("row", "tokens"))
+    return _Encoded(rows, tokens, table.column("doc_id"))
 
 
 def seek_text(split: BuildSplit, turns: Turns, text: str, source: str | None) -> list[Sought]:
-    """Of the documents of the split those that have the text, as they are trained on."""
+    """Find the documents of the split that have the text, as they are trained on. Each table is read once."""
     if not text:
         raise InputError("is empty", where="text", next="give some words that documents have")
     run, found = run_around(split), list[Sought]()
@@ -74,17 +97,14 @@ def seek_text(split: BuildSplit, turns: Turns, text: str, source: str | None) ->
     for shard in run.shards:
         if shard.number not in mine or source not in (None, shard.source):
             continue
-        path = at_hand(run.artifacts[f"ingest/{shard.source}"].path(shard.documents))
-        table = load_table(path, ["doc_id", "text"])
-        has_it = np.flatnonzero(np.asarray(pc.match_substring(table.column("text"), text)))
-        for row in np.union1d(has_it, _edited(run, Place(shard, 0))).tolist():
-            place = Place(shard, row)
-            sequence = run.sequence_of(place, split.split)
-            if sequence is None or text not in load_clean_text(run, place):
-                continue
-            spans = _spans_of(run, place, split.split, sequence, text)
-            doc_id = str(table.column("doc_id")[row])
-            found.append(Sought(place, doc_id, sequence, spans, is_placed=spans is not None))
+        encoded = _load_encoded(run, shard, split.split)
+        texts = load_texts(run.text_inputs(shard), encoded.rows)
+        for at in np.flatnonzero(np.asarray(pc.match_substring(texts, text))).tolist():
+            place = Place(shard, int(encoded.rows[at]))
+            document = load_document(run, place, split.split, at, str(texts[at]))
+            spans = _spans_of(document, text)
+            own = (str(encoded.ids[at]), at, int(encoded.tokens[at]))
+            found.append(Sought(place, *own, spans, is_placed=spans is not None))
             if len(found) > MOST_DOCUMENTS:
                 raise InputError(
                     f"more than {MOST_DOCUMENTS:,} documents have it", where="text", next="give more words"
@@ -92,24 +112,9 @@ def seek_text(split: BuildSplit, turns: Turns, text: str, source: str | None) ->
     return found
 
 
-def _edited(run: RunPlaces, place: Place) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Rows of the shard whose text is not as it was received."""
-    shard = place.shard
-    tables = [
-        load_of(run.artifacts.get(f"clean/{shard.source}"), f"edits-{shard.key}.parquet", ["row"]),
-        *(
-            load_of(run.artifacts.get("dedup"), f"{name}-{shard.number:05d}.parquet", ["row"])
-            for name in DEDUP_EDITS
-        ),
-    ]
-    rows = [numbers_in(table, "row").astype(np.int64) for table in tables if table is not None]
-    return np.unique(np.concatenate([np.empty(0, np.int64), *rows]))
-
-
-def _spans_of(run: RunPlaces, place: Place, split: str, sequence: int, text: str) -> list[Span] | None:
-    """Tokens that have a character of it, wherever it stands in the document; None: they are not the text's
-    one after the other, as with `fim`."""
-    document = load_document(run, place, split, sequence)
+def _spans_of(document: DocumentText, text: str) -> list[Span] | None:
+    """Tokens that have a character of the text, wherever it stands in the document; None: the tokens are not
+    the text's one after the other, as with `fim`."""
     if not document.is_same:
         return None
     data, wanted, spans = document.text.encode(), text.encode(), list[Span]()
@@ -137,6 +142,7 @@ def meetings(
     """In so many epochs, in the order in which they are."""
     found = []
     for number, (split, turns, all_sought) in enumerate(opened):
+        turns.look_up((sought.place.shard.number, sought.sequence) for sought in all_sought)
         for sought in all_sought:
             for row, columns, tokens in _rows_of(split, turns, sought):
                 for sample in find_samples(loader.order, number, row, epochs):
@@ -161,8 +167,7 @@ def _rows_of(split: BuildSplit, turns: Turns, sought: Sought) -> Iterator[tuple[
     for turn in turns.of(sought.place.shard.number, sought.sequence):
         spans = places_in(split.build, split.split, turn)
         if entry_of(split.build, split.split, "places") is None:  # a row is a document
-            length = run_around(split).tokens_of(sought.place, split.split)
-            spans = spans._replace(end=spans.start + length)
+            spans = spans._replace(end=spans.start + sought.tokens)
         columns = (spans.row, spans.start, spans.end, spans.offset)
         for row, start, end, offset in zip(*(column.tolist() for column in columns), strict=True):
             for first, stop in sought.spans if sought.spans is not None else [(offset, offset + end - start)]:

@@ -14,7 +14,7 @@ Manifests of a finished run are read without proving each digest in them:
 the run's own manifest knows their bytes.
 
 order-<split>.parquet has the shard number and sequence of the document of each turn of a mixture.
-`find_turns` looks one document up, piece by piece: 0.08 s of CPU for ten million turns, against 0.29 for
+`find_turns` looks documents up, piece by piece: 0.08 s of CPU for one and ten million turns, against 0.29 for
 `load_order` in a new process, which meets each of 80 MB for the first time.
 """
 
@@ -23,7 +23,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,12 +36,13 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.directory import Artifact, open_artifact
 from tokmill.artifacts.manifest import FileEntry, Manifest, fingerprint_of
+from tokmill.artifacts.step import Input, table_input
 from tokmill.artifacts.tombstones import FORGOTTEN_FILE, load_forgotten, sha256_of
 from tokmill.artifacts.upstream import mixture_of, text_file_number, texts_in_order
 from tokmill.audit.opened import ShardTables, find_artifacts, list_shard_tables, numbers_in
 from tokmill.errors import CorruptFile, ManifestDamaged, StorageError
 from tokmill.formats.index import RowSpans, find_id, find_places, hash_id, map_places
-from tokmill.schema import ORDER
+from tokmill.schema import DEDUP_EDITS, ORDER
 from tokmill.stages.tokens.stage import SplitShard, shards_of_split
 from tokmill.storage.on_demand import at_hand
 from tokmill.storage.tables import load_table
@@ -62,23 +63,38 @@ def load_order(path: Path, is_mine: NDArray[np.bool_] | None) -> Order:
     return shard[chosen], sequence[chosen]
 
 
-def find_turns(path: Path, is_mine: NDArray[np.bool_] | None, number: int, sequence: int) -> list[int]:
-    """None, one, or more where a source repeats."""
-    found: list[int] = []
+Document = tuple[int, int]  # number of its shard, and its sequence there
+
+
+def find_turns(
+    path: Path, is_mine: NDArray[np.bool_] | None, documents: Iterable[Document]
+) -> dict[Document, list[int]]:
+    """Turns of each document: none, one, or more where a source repeats. The order is read once."""
+    found: dict[Document, list[int]] = {document: [] for document in documents}
+    wanted = np.array([number << 32 | sequence for number, sequence in found], np.uint64)
     first = 0
     try:
         with pq.ParquetFile(at_hand(path)) as file:
             for piece in file.iter_batches(batch_size=_PIECE_TURNS, use_threads=False):
                 numbers, sequences = (np.from_dlpack(piece.column(name)) for name in ("shard", "sequence"))
-                at = np.flatnonzero(sequences == sequence)
-                at = at[numbers[at] == number]
+                at = np.flatnonzero(np.isin(sequences, wanted.astype(np.uint32)))  # its lower half
+                at = at[
+                    np.isin(
+                        numbers[at].astype(np.uint64) << np.uint64(32) | sequences[at].astype(np.uint64),
+                        wanted,
+                    )
+                ]
                 if is_mine is None:
-                    found += (first + at).tolist()
-                    first += len(numbers)
+                    turns, first = first + at, first + len(numbers)
                 else:
                     before = np.cumsum(is_mine[numbers])
-                    found += (first + before[at] - 1).tolist()
-                    first += int(before[-1]) if len(before) else 0
+                    turns, first = first + before[at] - 1, first + int(before[-1]) if len(before) else first
+                for document, turn in zip(
+                    zip(numbers[at].tolist(), sequences[at].tolist(), strict=True),
+                    turns.tolist(),
+                    strict=True,
+                ):
+                    found[document].append(turn)
     except (pa.ArrowInvalid, OSError) as error:
         raise CorruptFile(
             f"cannot be read ({error})", where=str(path), next="copy the run again, or run the recipe again"
@@ -226,9 +242,26 @@ class RunPlaces:
             self._labelled = number, numbers_in(load_table(path, ["split"]), "split")
         return self._labelled[1]
 
-    def lengths_entry(self, place: Place, split: str) -> FileEntry | None:
-        """The table of the documents of its shard that have tokens in that split."""
-        ending = f"/lengths-{place.shard.number:05d}.parquet"
+    def text_inputs(self, shard: ShardTables) -> list[Input]:
+        """The documents of a shard, and the tables of edits that lie over their texts."""
+        paths = {"edits": (f"clean/{shard.source}", f"edits-{shard.key}.parquet")}
+        paths |= {name: ("dedup", f"{name}-{shard.number:05d}.parquet") for name in DEDUP_EDITS}
+        found = [
+            table_input("documents", self.artifacts[f"ingest/{shard.source}"].directory, shard.documents)
+        ]
+        for role, (step, path) in paths.items():
+            artifact = self.artifacts.get(step)
+            if artifact is not None:
+                found += [
+                    table_input(role, artifact.directory, entry)
+                    for entry in artifact.manifest.entries(role)
+                    if entry.path == path
+                ]
+        return found
+
+    def lengths_entry(self, shard: ShardTables, split: str) -> FileEntry | None:
+        """The table of the documents of a shard that have tokens in that split."""
+        ending = f"/lengths-{shard.number:05d}.parquet"
         for entry in self.artifacts["tokens"].manifest.entries("lengths"):
             if entry.path.startswith(f"{split}/") and entry.path.endswith(ending):
                 return entry
@@ -236,21 +269,12 @@ class RunPlaces:
 
     def sequence_of(self, place: Place, split: str) -> int | None:
         """The number of the document in its token shard; None: it has no tokens in that split."""
-        entry = self.lengths_entry(place, split)
+        entry = self.lengths_entry(place.shard, split)
         if entry is None:
             return None
         rows = numbers_in(load_table(self.artifacts["tokens"].path(entry), ["row"]), "row")
         at = int(np.searchsorted(rows, place.row))
         return at if at < len(rows) and int(rows[at]) == place.row else None
-
-    def tokens_of(self, place: Place, split: str) -> int:
-        """Of a document that has some in that split, with those that begin and end it."""
-        entry, sequence = self.lengths_entry(place, split), self.sequence_of(place, split)
-        assert entry is not None, "it has tokens"
-        assert sequence is not None, "likewise"
-        return int(
-            numbers_in(load_table(self.artifacts["tokens"].path(entry), ["tokens"]), "tokens")[sequence]
-        )
 
 
 class Turns:
@@ -261,7 +285,7 @@ class Turns:
         self.shards = [shard for shard in shards if not wanted or shard.source in wanted]
         self._ends = np.cumsum([shard.lengths.rows for shard in self.shards], dtype=np.int64)
         self._path = order
-        self._found: dict[tuple[int, int], list[int]] = {}
+        self._found: dict[Document, list[int]] = {}
         self._is_mine: NDArray[np.bool_] | None = None
         if len(self.shards) < len(shards):  # a build of some sources has their turns only
             self._is_mine = np.zeros(max(shard.number for shard in shards) + 1, np.bool_)
@@ -273,11 +297,16 @@ class Turns:
         if not is_here:
             return []
         if self._path is not None:
-            if (number, sequence) not in self._found:
-                self._found[number, sequence] = find_turns(self._path, self._is_mine, number, sequence)
+            self.look_up([(number, sequence)])
             return self._found[number, sequence]
         (at,) = is_here
         return [int(self._ends[at]) - self.shards[at].lengths.rows + sequence]
+
+    def look_up(self, documents: Iterable[Document]) -> None:
+        """Find the turns of documents that `of` will be asked for, in one reading of the order."""
+        unknown = [document for document in documents if document not in self._found]
+        if self._path is not None and unknown:
+            self._found |= find_turns(self._path, self._is_mine, unknown)
 
     def read_positions(self) -> Iterator[NDArray[np.int64]]:
         """Of the document of each turn, among all of these shards: some at a time."""

@@ -23,11 +23,10 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tokmill.artifacts.step import Input, table_input
-from tokmill.audit.opened import ShardTables
+from tokmill.artifacts.step import Input
 from tokmill.audit.places import RunPlaces
 from tokmill.kernels.hashing import mix_column
-from tokmill.schema import DEDUP_EDITS, string_column
+from tokmill.schema import string_column
 from tokmill.stages.dedup.method import load_texts
 from tokmill.storage.tables import load_table
 
@@ -68,7 +67,7 @@ def match_documents(runs: Sequence[RunPlaces], sides: Sequence[Side], source: st
         rows = runs[0].shards[both[0]].documents.rows
         for own, first in zip(at, firsts, strict=True):
             own.append(first + np.arange(rows))
-        inputs = [_inputs(run, run.shards[number]) for run, number in zip(runs, both, strict=True)]
+        inputs = [run.text_inputs(run.shards[number]) for run, number in zip(runs, both, strict=True)]
         is_same.append(_is_same_text(inputs, rows) if is_known else np.ones(rows, np.bool_))
     left = [np.flatnonzero(~np.isin(side.shards, own)) for side, own in zip(sides, pairs.T, strict=True)]
     ids = [side.ids[own] for side, own in zip(sides, left, strict=True)]
@@ -136,22 +135,6 @@ def _shards_of_one_content(runs: Sequence[RunPlaces], source: str) -> list[tuple
 # --- texts ---
 
 
-def _inputs(run: RunPlaces, shard: ShardTables) -> list[Input]:
-    """The documents, and all that lies over their texts."""
-    paths = {"edits": (f"clean/{shard.source}", f"edits-{shard.key}.parquet")}
-    paths |= {name: ("dedup", f"{name}-{shard.number:05d}.parquet") for name in DEDUP_EDITS}
-    found = [table_input("documents", run.artifacts[f"ingest/{shard.source}"].directory, shard.documents)]
-    for role, (step, path) in paths.items():
-        artifact = run.artifacts.get(step)
-        if artifact is not None:
-            found += [
-                table_input(role, artifact.directory, entry)
-                for entry in artifact.manifest.entries(role)
-                if entry.path == path
-            ]
-    return found
-
-
 def _is_same_text(inputs: Sequence[list[Input]], rows: int) -> NDArray[np.bool_]:
     """Of documents that were received as the same: what was made of each, here and there."""
     is_same = np.ones(rows, np.bool_)
@@ -178,7 +161,7 @@ def _text_hashes(
         return found
     shards, firsts = np.unique(side.shards[chosen[wanted]], return_index=True)
     for number, at in zip(shards.tolist(), np.split(wanted, firsts[1:]), strict=True):
-        texts = load_texts(_inputs(run, run.shards[number]), side.rows[chosen[at]].astype(np.int64))
+        texts = load_texts(run.text_inputs(run.shards[number]), side.rows[chosen[at]].astype(np.int64))
         own = np.zeros((len(at), 2), np.uint64)
         mix_column(*string_column(texts), own)
         found[at] = own

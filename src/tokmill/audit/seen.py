@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.history import load_continues, outer_histories
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.upstream import mixture_of
@@ -60,6 +61,7 @@ class Group(NamedTuple):
     unseen: int
 
 
+@short_repr
 class Seen(NamedTuple):
     epoch: int  # 1: a stage is over
     position: int

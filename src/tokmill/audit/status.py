@@ -26,6 +26,7 @@ import psutil
 import pyarrow as pa
 
 from tokmill.artifacts.cache import cache_bytes
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.directory import open_artifact
 from tokmill.artifacts.manifest import RECEIPTS, Json, available_cores, package_version
 from tokmill.artifacts.progress import Journal, Progress, Silence, load_journal
@@ -56,6 +57,7 @@ class StepStatus(NamedTuple):
     traffic: Json = {}  # noqa: RUF012 (never changed) with object stores, of its tasks
 
 
+@short_repr
 class Status(NamedTuple):
     directory: Path
     recipe: str
@@ -200,6 +202,7 @@ _EXTRAS = {
 _SAMPLE = ["plain", "línea dos", "日本語\u2028separator", 'quotes " and \\ and \t tab', ""]
 
 
+@short_repr
 @dataclasses.dataclass(frozen=True)
 class Examination:
     ok: bool

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.directory import Artifact, open_artifact
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.upstream import is_chat
@@ -115,8 +116,8 @@ def read_layers(run: RunPlaces, place: Place) -> Iterator[tuple[str, str]]:
         yield name, text
 
 
-def load_document(run: RunPlaces, place: Place, split: str, sequence: int) -> DocumentText:
-    marked = load_clean_text(run, place)
+def load_document(run: RunPlaces, place: Place, split: str, sequence: int, marked: str) -> DocumentText:
+    """Bounds of the tokens of a document; `marked` is its text as cleaned, a conversation with its marks."""
     is_conversation = is_chat(run.artifacts[f"ingest/{place.shard.source}"])
     text = without_marks(marked) if is_conversation else marked
     stored = load_ids(run, place, split, sequence)
@@ -333,7 +334,7 @@ def _traced(found: BuildSplit, row: int, span: DocumentSpan, start: int, end: in
     if located is None:
         return told._replace(note="the run around this build does not know the document any more")
     place, sequence = located
-    document = load_document(found.run, place, found.split, sequence)
+    document = load_document(found.run, place, found.split, sequence, load_clean_text(found.run, place))
     history = history_of(found.run, place, span.doc_id)
     stop = told.tokens[1]
     return told._replace(
@@ -407,6 +408,7 @@ class TracedDocument(NamedTuple):
         }
 
 
+@short_repr
 class Trace(NamedTuple):
     """The documents behind a row or a column of a build; or every document of a name in a run."""
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.history import HISTORY_FILE
 from tokmill.artifacts.manifest import Json, fingerprint_of
@@ -13,6 +14,7 @@ from tokmill.audit.listings import Listing
 from tokmill.audit.proofs import Problem
 
 
+@short_repr
 @dataclasses.dataclass(frozen=True)
 class Verification:
     directory: Path | str  # or the URL of a published run

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.manifest import Json
 from tokmill.audit.bounds import NEAR_THRESHOLD, Mover, move_bounds
 from tokmill.audit.likeness import move_threshold
@@ -24,6 +25,7 @@ from tokmill.audit.ranks import is_of_percentile, move_percentiles
 from tokmill.errors import InputError, RecipeError
 
 
+@short_repr
 class WhatIf(NamedTuple):
     step: str  # "clean", "scores", "dedup": after it
     kept_now: int

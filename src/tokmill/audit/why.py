@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 import numpy as np
 
-from tokmill.artifacts.cells import broken, cell, table
+from tokmill.artifacts.cells import broken, cell, short_repr, table
 from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json
 from tokmill.audit.examples import count_reasons, load_examples
@@ -37,7 +37,7 @@ from tokmill.storage.tables import load_table
 
 def _in_shard(run: RunPlaces, place: Place, split: str) -> Json:
     """Tokens lie in the order of rows: where one document begins is the sum of those before it."""
-    artifact, entry = run.artifacts["tokens"], run.lengths_entry(place, split)
+    artifact, entry = run.artifacts["tokens"], run.lengths_entry(place.shard, split)
     assert entry is not None, "a document of a split has tokens"
     table = load_table(artifact.path(entry), ["row", "tokens"])
     lengths = numbers_in(table, "tokens")
@@ -153,6 +153,7 @@ class RuleOutcome(NamedTuple):
     reason: str
 
 
+@short_repr
 class History(NamedTuple):
     doc_id: str
     source: str
@@ -206,6 +207,7 @@ class Told(NamedTuple):
     history: History
 
 
+@short_repr
 class Why(NamedTuple):
     """The histories of every document of a name; or, for a reason, how many were dropped for it,
     and examples."""

@@ -10,6 +10,7 @@ import click
 from rich.markup import escape
 
 import tokmill
+from tokmill.artifacts.cells import short_repr
 from tokmill.cli import main
 from tokmill.cli.console import answer, out, verb
 from tokmill.errors import InputError
@@ -22,6 +23,7 @@ VERBS = {
 }
 
 
+@short_repr
 class Help(NamedTuple):
     """All that is called by the words that were asked for."""
 

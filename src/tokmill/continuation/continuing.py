@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.directory import open_artifact
 from tokmill.artifacts.history import (
     HISTORY_FILE,
@@ -54,6 +55,7 @@ from tokmill.storage.lease import open_lease
 from tokmill.storage.location import is_url
 
 
+@short_repr
 class Rest(NamedTuple):
     run: RunResult
     continues: Continues

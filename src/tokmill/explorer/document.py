@@ -196,7 +196,8 @@ def _encoded(site: Site, place: Place, history: History, trained: str | None) ->
     if history.split is None or history.tokens is None or trained is None:
         return None
     with contextlib.suppress(TokmillError):
-        document = load_document(site.run, place, history.split, history.tokens["sequence"])
+        text = load_clean_text(site.run, place)
+        document = load_document(site.run, place, history.split, history.tokens["sequence"], text)
         if not document.is_same:
             return None
         data = document.text.encode()

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.manifest import Json
 from tokmill.errors import MissingExtra
 
@@ -113,6 +114,7 @@ def _is_notebook() -> bool:
     return "ipykernel" in sys.modules
 
 
+@short_repr
 class Documents(NamedTuple):
     """A page of the documents that were asked for."""
 

@@ -52,6 +52,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokmill.artifacts.cells import short_repr
 from tokmill.errors import InputError, RecipeError
 from tokmill.formats.ids import cast_ids
 from tokmill.formats.index import RowSpans
@@ -64,6 +65,7 @@ LAYOUTS: tuple[Layout, ...] = ("concat", "document", "best_fit", "pad", "indexed
 _MAX_DOCUMENTS = (1 << 31) - 1
 
 
+@short_repr
 @dataclass(frozen=True, eq=False)
 class Plan:
     """Where each document's tokens go, in `n_rows` rows of `seq_len` columns."""

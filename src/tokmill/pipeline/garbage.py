@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tokmill.artifacts.cache import cache_bytes, cache_directory, prepare_cache
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.previous import list_previous, own_bytes, previous_directory, remove_previous
 from tokmill.artifacts.runs import is_workplace
@@ -35,6 +36,7 @@ class Garbage(NamedTuple):
     bytes: int  # that are freed when it goes
 
 
+@short_repr
 @dataclass(frozen=True)
 class Collected:
     directory: Path

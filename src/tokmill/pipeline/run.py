@@ -24,7 +24,7 @@ from typing import Any
 from msgspec import structs
 
 from tokmill.artifacts.cache import cache_of, prepare_cache
-from tokmill.artifacts.cells import cell, table
+from tokmill.artifacts.cells import cell, short_repr, table
 from tokmill.artifacts.directory import Artifact, claim, is_ours, remove_leftovers
 from tokmill.artifacts.history import history_entry
 from tokmill.artifacts.manifest import MANIFEST, Json, fingerprint_of
@@ -63,6 +63,7 @@ from tokmill.recipe.file import Settings, Written, read_recipe
 from tokmill.recipe.setting import dotted
 from tokmill.sources.reading import write_objects
 from tokmill.stages.loading import LOADED_FIRST
+from tokmill.stages.losses import name_run
 from tokmill.stages.tokens.encoded import drop_damaged
 from tokmill.stages.warnings import told_by_run
 from tokmill.storage.disk import make_directory
@@ -73,6 +74,7 @@ from tokmill.storage.patterns import leaving_out, warn_of_left_out
 _RECORDS = ".work/records"  # of what has no file before the run
 
 
+@short_repr
 @dataclasses.dataclass(frozen=True)
 class RunResult:
     """Where everything is and what was done for it."""
@@ -265,6 +267,7 @@ def _check_stored(url: str, *, keep_previous: bool, verify: bool) -> None:
         )
 
 
+@short_repr
 @dataclasses.dataclass(frozen=True)
 class Plan:
     """The steps of a recipe in their order, each with the reasons why it would run:
@@ -481,7 +484,7 @@ def run_steps(
         open_lease(out, wait=wait, say=progress.say) as lease,
         files or contextlib.nullcontext(),
         open_journal(out, asked.name, progress) as journal,
-        warnings_to(journal.say, journal.count),
+        warnings_to(lambda line: journal.say(name_run(line, out)), journal.count),
     ):
         session = Session(
             base,
@@ -540,7 +543,7 @@ def run_steps(
         finally:
             session.close()
     seconds = time.monotonic() - started - session.compiling_seconds
-    warnings = told_by_run(artifacts, asked.recipe)
+    warnings = [(step, name_run(what, out)) for step, what in told_by_run(artifacts, asked.recipe)]
     return RunResult(asked.name, out, ran, skipped, seconds, artifacts, session.restored, warnings)
 
 

@@ -11,12 +11,20 @@ all of them share the engine.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from tokmill.artifacts.directory import Artifact, Evidence, begin, damaged_file, finish, is_unswept, sweep
+from tokmill.artifacts.directory import (
+    Artifact,
+    Evidence,
+    begin,
+    damaged_file,
+    finish,
+    is_unswept,
+    known_fingerprints,
+    sweep,
+)
 from tokmill.artifacts.manifest import (
     MANIFEST,
     Json,
@@ -26,7 +34,6 @@ from tokmill.artifacts.manifest import (
     check_conservation,
     describe_environment,
     fingerprint_of,
-    load_receipts,
 )
 from tokmill.artifacts.previous import bring_back, set_aside
 from tokmill.artifacts.progress import Progress
@@ -38,7 +45,7 @@ from tokmill.engines.slurm_state import DIRECTORY as SLURM_DIRECTORY
 from tokmill.errors import plural
 from tokmill.pipeline.freshness import Freshness, assess, step_inputs
 from tokmill.pipeline.plan import alone, ready_steps
-from tokmill.pipeline.timeline import TIMELINE, Timeline
+from tokmill.pipeline.timeline import PART, TIMELINE, WORKED, Timeline, few_spells, sum_spells
 from tokmill.publish.stored_run import StoredRun
 from tokmill.stages.ingest.stage import digest_task
 from tokmill.stages.loading import prepare_for
@@ -96,9 +103,7 @@ class Session:
         self._peaks: dict[str, int] = {}  # memory of a worker, by step
         self._closing: Future[None] | None = None
         self._planned: list[Step] = []
-        self._receipts_before: dict[
-            Path, set[str]
-        ] = {}  # of steps whose tasks are done in the pass of others
+        self._receipts_before: dict[Path, set[str]] = {}  # fingerprints that a step had when this run began
         self._timeline = Timeline()
         place = place_of(out)
         self._stored = place if isinstance(place, StoredRun) else None
@@ -246,10 +251,10 @@ class Session:
             refuse_foreign(foreign_in_step(directory), self._out)
             self._set_aside(directory)
             begin(directory)
-        for directory in opened[1:]:
-            self._receipts_before[directory] = {receipt.fingerprint for receipt in load_receipts(directory)}
+            if directory not in self._receipts_before:
+                self._receipts_before[directory] = known_fingerprints(directory)
         upstream = {name: artifacts[name] for name in step.needs}
-        before = self._receipts_before.get(step.directory)
+        before = self._receipts_before[step.directory]
         return _Conducted(step, STAGES[step.kind].conduct(step, upstream), upstream, before)
 
     def _advance(self, conducted: _Conducted) -> Outcome | None:
@@ -294,7 +299,8 @@ class Session:
 
     def _conclude(self, conducted: _Conducted, outcome: Outcome) -> Artifact:
         step, upstream = conducted.step, conducted.upstream
-        seconds = time.monotonic() - conducted.begun
+        worked = self._timeline.worked(step.name)
+        seconds = sum_spells(worked)
         if "in" in outcome.counts:
             check_conservation(outcome.counts, where=step.name)
         inputs = step_inputs(step, upstream)
@@ -303,6 +309,8 @@ class Session:
             **self.describe(),
             "seconds": round(seconds, 3),
             "cpu_seconds": round(conducted.cpu_seconds, 3),
+            WORKED: [[round(at, 3) for at in spell] for spell in few_spells(worked)],
+            **({PART: part} if (part := conducted.part_of(outcome.receipts)) is not None else {}),
             **({PEAK: peak} if (peak := self._peaks.get(step.name)) else {}),
             **({TRAFFIC: traffic} if (traffic := self._traffic_of(step.name)) else {}),
             **own,
@@ -385,14 +393,13 @@ class _Conducted:
         step: Step,
         conduct: Conduct,
         upstream: Mapping[str, Artifact],
-        before: Container[str] | None = None,
+        before: Container[str],
     ) -> None:
-        """`before`: receipts that its directory had when this run began, where others work in it too."""
+        """`before`: receipts that its directory had when this run began."""
         self.step = step
         self._before = before
         self.upstream = upstream
         self.directory = str(step.directory)
-        self.begun = time.monotonic()
         self.cpu_seconds = 0.0  # of its tasks
         self.outcome: Outcome | None = None
         self.fingerprints: list[str] = []
@@ -401,6 +408,7 @@ class _Conducted:
         self._tasks: list[Task] | None = None
         self._receipts: dict[str, Receipt] = {}
         self._missing: set[str] = set()  # fingerprints
+        self._done: set[str] = set()  # likewise, of the tasks that this run did
         self._awaited: list[str] = []  # likewise: by what comes next
         self._left: list[str] = []  # by what comes after that
 
@@ -445,13 +453,30 @@ class _Conducted:
         self._missing |= missing.keys()
         return list(missing.values())
 
+    def part_of(self, receipts: Sequence[Receipt]) -> Json | None:
+        """What the tasks of this run have read, where an earlier run did the others; None: they are all."""
+        own = [
+            receipt
+            for receipt in receipts
+            if receipt.fingerprint in self._done or receipt.fingerprint not in self._before
+        ]
+        if len(own) == len(receipts):
+            return None
+        counted = {
+            name: sum(receipt.counts[name] for receipt in own)
+            for name in ("in", "text_bytes")
+            if all(name in receipt.counts for receipt in own)
+        }
+        return {"tasks": len(own), **counted}
+
     def hold(self, done: Done) -> bool:
-        """Whether that was the last one that what comes next waits for."""
+        """Return True if the step can continue: that was the last task that it waits for."""
         fingerprint = done.receipt.fingerprint
         self._receipts[fingerprint] = done.receipt
         if self._evidence is not None:
             self._evidence.add(done.receipt)
         self.cpu_seconds += done.cpu_seconds
+        self._done.add(fingerprint)
         self._missing.discard(fingerprint)
         return fingerprint in self._awaited and not self.is_waiting
 

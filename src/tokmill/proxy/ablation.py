@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.plugins import show_hooks
 from tokmill.artifacts.progress import Progress, Silence
 from tokmill.errors import InputError, plural
@@ -41,6 +42,7 @@ RATE = 0.002
 HIGHER_IS_BETTER = frozenset({"accuracy", "accuracy_by_bytes"})
 
 
+@short_repr
 @dataclasses.dataclass(frozen=True)
 class Ablation:
     out: Path

@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import MANIFEST, FileEntry, Json, Manifest, load_manifest
 from tokmill.errors import CorruptFile, ManifestError, StorageError
@@ -135,6 +136,7 @@ def _damaged(what: str, url: ObjectUrl) -> CorruptFile:
 _NOTE = ".fetch"  # the digest of what is being fetched here
 
 
+@short_repr
 @dataclasses.dataclass(frozen=True)
 class Fetched:
     url: str

@@ -230,6 +230,14 @@ def _plain(value: Any) -> Any:
         return value.model_dump(mode="json", exclude_defaults=True)
     if isinstance(value, (Path, Decimal)):
         return str(value)
+    if callable(value):
+        name = getattr(value, "__name__", "")
+        raise RecipeError(
+            f"{name or type(value).__name__} is a function of Python, and a recipe holds the name of one",
+            where="the recipe",
+            next="write it to a file beside the recipe, and give "
+            f"`hooks.py:{name if name.isidentifier() else 'NAME'}`",
+        )
     raise TypeError(f"{type(value).__name__} is nothing that a recipe can hold")
 
 

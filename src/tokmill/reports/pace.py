@@ -5,12 +5,12 @@ was estimated before.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Any
 
 from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.manifest import Json
 from tokmill.audit.opened import KINDS, Found
+from tokmill.pipeline.timeline import PART, WORKED, Spell, sum_spells
 
 _ENVIRONMENT = (
     "created_at",
@@ -57,7 +57,8 @@ def describe_environment_of(found: Found) -> Json:
 
 
 def describe_pace(found: Found) -> list[Json]:
-    """Ingest and clean are one pass over the text."""
+    """Seconds, documents and bytes of each kind of step, all three of the same tasks: where a run did some of
+    them again, as after a takedown, they are of those. Ingest and clean are one pass over the text."""
     rows = []
     others = [(kind,) for kind in KINDS if kind not in ("ingest", "clean")]
     for kinds in (("ingest", "clean"), *others):
@@ -65,18 +66,20 @@ def describe_pace(found: Found) -> list[Json]:
         groups = [group for group in groups if group]
         if not groups:
             continue
-        times = [_seconds_of(group) for group in groups]
-        known = [time for time in times if time is not None]
-        seconds = round(sum(known), 3) if len(known) == len(times) else None
-        size = _bytes_through(found, kinds[0])
+        seconds = _seconds_of([artifact for group in groups for artifact in group])
+        timed = [sum(map(_timed_tasks, group)) for group in groups]
+        size = _bytes_through(found, kinds[0], groups[0])
+        rate = size / seconds / 1e6 if size and seconds and len(set(timed)) == 1 else None
         rows.append(
             {
                 "kind": " + ".join(kinds[: len(groups)]),
                 "steps": sum(map(len, groups)),
+                "tasks": sum(len(artifact.manifest.tasks) for artifact in groups[0]),
+                "timed_tasks": timed[0],
                 "seconds": seconds,
-                "docs": _docs_through(groups[0]),
+                "docs": _sum_timed(groups[0], "in"),
                 "text_bytes": size,
-                "megabytes_per_second": round(size / seconds / 1e6, 3) if size and seconds else None,
+                "megabytes_per_second": round(rate, 3) if rate is not None else None,
                 "written_bytes": sum(e.bytes for group in groups for a in group for e in a.manifest.files),
             }
         )
@@ -84,21 +87,28 @@ def describe_pace(found: Found) -> list[Json]:
 
 
 def _seconds_of(group: Iterable[Artifact]) -> float | None:
-    """Of steps that were at work side by side the longest is the time of all, or nearly, for each counts its
-    time from when it was begun. What was made before or after them, as in another run, took its own."""
-    spans = []
+    """The time in which any of these steps was at work."""
+    spells, most = list[Spell](), 0.0
     for artifact in group:
         environment = artifact.manifest.environment
-        if environment.get("seconds") is None or "created_at" not in environment:
+        if WORKED not in environment:  # an earlier version wrote down when a step began and ended
             return None
-        ended = datetime.fromisoformat(environment["created_at"]).timestamp()  # in whole seconds
-        spans.append((ended - environment["seconds"], ended + 1, environment["seconds"]))
-    total = longest = latest = 0.0
-    for begun, ended, seconds in sorted(spans):
-        if begun > latest:
-            total, longest = total + longest, 0.0
-        longest, latest = max(longest, seconds), max(latest, ended)
-    return total + longest
+        spells += [(begun, ended) for begun, ended in environment[WORKED]]
+        most += environment["seconds"]
+    return round(min(sum_spells(spells), most), 3)
+
+
+def _timed_tasks(artifact: Artifact) -> int:
+    part = artifact.manifest.environment.get(PART)
+    return int(part["tasks"]) if part is not None else len(artifact.manifest.tasks)
+
+
+def _sum_timed(group: Iterable[Artifact], key: str) -> int | None:
+    """A count of the tasks whose seconds are known."""
+    counted: list[Any] = [
+        artifact.manifest.environment.get(PART, artifact.manifest.counts).get(key) for artifact in group
+    ]
+    return None if None in counted or not counted else sum(counted)
 
 
 def describe_estimate(found: Found) -> list[Json]:
@@ -119,15 +129,13 @@ def describe_estimate(found: Found) -> list[Json]:
     ]
 
 
-def _docs_through(group: list[Artifact]) -> int | None:
-    counted: list[Any] = [artifact.manifest.counts.get("in") for artifact in group]
-    return None if None in counted else sum(counted)
-
-
-def _bytes_through(found: Found, kind: str) -> int | None:
-    """Of text; those after cleaning read what it kept. Builds read ids."""
+def _bytes_through(found: Found, kind: str, group: list[Artifact]) -> int | None:
+    """Of text; steps after cleaning read what it kept, all of it or an unknown part. Builds read ids."""
     if kind in ("tokenizer", "mixture", "build", "split"):
         return None
-    source, key = ("ingest", "text_bytes") if kind == "ingest" else ("clean", "kept_bytes")
-    counted: list[Any] = [artifact.manifest.counts.get(key) for artifact in found.of_kind(source).values()]
+    if kind == "ingest":
+        return _sum_timed(group, "text_bytes")
+    if any(PART in artifact.manifest.environment for artifact in group):
+        return None
+    counted: list[Any] = [a.manifest.counts.get("kept_bytes") for a in found.of_kind("clean").values()]
     return None if None in counted or not counted else sum(counted)

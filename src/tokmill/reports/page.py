@@ -24,7 +24,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tokmill.artifacts.cells import visible
+from tokmill.artifacts.cells import short_repr, visible
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.runs import is_own_file, refuse_foreign
 from tokmill.errors import plural
@@ -232,6 +232,7 @@ def _footer(facts: Json) -> str:
 PAGE = "report.html"
 
 
+@short_repr
 class Report(NamedTuple):
     """The page, its figures, and with `cards` the cards beside it."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.manifest import Json
 from tokmill.audit.check import Peeked
 from tokmill.audit.check import peek as peek_row
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from tokmill.sources.extract.reasons import Explained
 
 
+@short_repr
 class PeekedPage(NamedTuple):
     """`page` is written; `file` is the web page's, or an archive's with its offset and id."""
 

@@ -50,7 +50,7 @@ def pace_section(facts: Json) -> Section:
     longest = max((row["seconds"] or 0 for row in pace), default=0)
     rows = [
         [
-            shown(row["kind"]),
+            shown(row["kind"]) + _part(row),
             bar((row["seconds"] or 0) / longest if longest else 0, "c0", 120),
             seconds(row["seconds"]),
             count(row["docs"]) if row["docs"] is not None else "–",
@@ -68,13 +68,20 @@ def pace_section(facts: Json) -> Section:
         *(f"{name} {version}" for name, version in (environment["packages"] or {}).items() if version),
     ]
     says = (
-        "How long each kind of step took, as its manifest says, and when workers had nothing to do. Steps "
-        "work side by side where one does not need the other, so their times are no sum."
+        "How long each kind of step was at work, as its manifest says, without the time that it waited for "
+        "others; and when workers had nothing to do. Steps work side by side where neither needs the other, "
+        "so their times are no sum. Where a run did some tasks of a step again, the figures are of those."
     )
     head = ["Step", "", "time", "documents", "text", "rate", "written"]
     body = table(head, rows, 2) + show_idleness(facts["idleness"])
     body += f'<p class="meta">{shown(" · ".join(part for part in told if part))}</p>'
     return Section("pace", "Pace", says, body + _estimated(facts["estimate"]))
+
+
+def _part(row: Json) -> str:
+    if row["timed_tasks"] == row["tasks"]:
+        return ""
+    return f" <small>{row['timed_tasks']:,} of {plural(row['tasks'], 'task')}</small>"
 
 
 def _estimated(compared: list[Json]) -> str:

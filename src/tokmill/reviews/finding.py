@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.manifest import Json
 
 Severity = Literal["high", "medium", "low"]
@@ -93,6 +94,7 @@ class Answer:
     not_measured: list[str]
 
 
+@short_repr
 @dataclass(frozen=True)
 class Review:
     target: str

@@ -4,6 +4,7 @@
     near     fingerprints and texts of the held-out documents, in memory ─ fingerprints of a shard at a time
              ─ equal bands ─ estimate ─ exact Jaccard where that leaves a doubt ─> documents like another
 
+Of conversations the messages are compared: what a template writes is in all of them.
 Memory is bounded by the held-out side. Of more than EVAL_DOCUMENTS held-out documents, and of more than
 TRAIN_BYTES of training text, as many as that are taken by the hash of their ids: what is found is then a
 lower bound.
@@ -30,6 +31,7 @@ from tokmill.stages.split.keys import TRAIN
 from tokmill.stages.tokens.reading import labelled_shards, load_labels, load_split_texts
 from tokmill.storage.digests import id_hashes
 from tokmill.storage.tables import load_table
+from tokmill.tokenizers.regions import own_texts
 
 EVAL_DOCUMENTS = 20_000  # held-out documents whose near duplicates are looked for: 25 MB of fingerprints
 TRAIN_BYTES = 1 << 30  # of training text that they are compared with: thirteen seconds of one core
@@ -170,13 +172,13 @@ def find_near_overlap(
     other: dict[int, tuple[int, int]] = {}
     compared = 0
     for shard in shards:
-        table = load_split_texts(shard.inputs)
+        table = load_split_texts(shard.inputs, is_marked=True)
         table = table.filter(pa.array(_drawn(table, share) | _is_held_out(np.asarray(table.column("split")))))
         labels = np.asarray(table.column("split"))
         compared += int((labels == TRAIN).sum())
         if not table.num_rows or not len(mine.split):
             continue
-        texts = one_piece(table.column("text"))
+        texts = own_texts(one_piece(table.column("text")))
         theirs = signatures(texts, options)
         keys = band_keys(theirs.values, options.bands, options.rows)
         a, b = _candidates(mine.keys, keys)
@@ -221,12 +223,12 @@ def _load_held_out(
     for shard in shards:
         if not _is_held_out(shard.labels).any():
             continue
-        table = load_split_texts(shard.inputs)
+        table = load_split_texts(shard.inputs, is_marked=True)
         rows = np.asarray(table.column("row"))
         is_copy = np.array([(shard.number, row) in copies for row in rows.tolist()], np.bool_)
         wanted = _is_held_out(np.asarray(table.column("split"))) & ~is_copy & _drawn(table, share)
         table = table.filter(pa.array(wanted))
-        texts.append(one_piece(table.column("text")))
+        texts.append(own_texts(one_piece(table.column("text"))))
         splits.append(np.asarray(table.column("split")))
         places.append(
             np.column_stack([np.full(table.num_rows, shard.number), np.asarray(table.column("row"))])

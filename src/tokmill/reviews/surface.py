@@ -16,7 +16,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from tokmill.audit.check import has_conversations
 from tokmill.errors import plural
+from tokmill.loader.dataset import open_dataset
 from tokmill.recipe import template_parts
 from tokmill.reviews.evidence import Answering, Evidence, check
 from tokmill.reviews.finding import Finding, Found, Measure, part, percent, quoted, share
@@ -266,7 +268,7 @@ def control_tokens(evidence: Evidence) -> Found:
         if not tally.reserved:
             continue
         listed = ranked_counts(tally.reserved)
-        is_control = any(literal in becomes for literal, _ in listed)
+        is_control = not tally.is_chat and any(literal in becomes for literal, _ in listed)
         outcome = "stays ordinary text here, unlike with most other encoders"
         if is_control:
             outcome = "becomes a control token here"
@@ -309,7 +311,10 @@ def _eos_inside(evidence: Evidence) -> Found:
     for build in evidence.builds():
         rows = evidence.rows(build)
         inside = sum(split.eos_inside for split in rows.splits)
-        if inside:
+        datasets = (open_dataset(build.artifact.directory / split.split) for split in rows.splits)
+        if inside and any(map(has_conversations, datasets)):
+            yield f"id {rows.eos_id} stands {inside:,} times inside of documents, where it ends turns"
+        elif inside:
             read_from = "*/index.jsonl.zst and the rows"
             yield Finding(
                 "high",

@@ -1,7 +1,7 @@
 """What kept texts look like, counted in one pass:
 how they begin and end, what hides in them, and how they are labelled.
 
-    shard ─ texts as they were encoded
+    shard ─ texts as they were encoded; of conversations the messages, without what a template wrote
             ├─ the first 1, 8, 12 … 32 characters, the last 8 … 32 ─> how often each
             ├─ whitespace, invisible characters, literals of control tokens ─> documents
             ├─ artefacts: <unk>   @-@   "word , word"   &amp;   U+FFFD   â€™ ─> documents
@@ -33,10 +33,11 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.step import Input
-from tokmill.artifacts.upstream import Shard, shard_key
+from tokmill.artifacts.upstream import Shard, is_chat, shard_key
 from tokmill.schema import one_piece
 from tokmill.stages.tokens.reading import labelled_shards, load_split_texts
 from tokmill.storage.tables import load_table
+from tokmill.tokenizers.regions import own_texts
 
 # "Problem: " has nine characters; the longest that is over the threshold is shown
 PREFIX_CHARS = (8, 12, 16, 24, 32)
@@ -194,6 +195,7 @@ class TextTally:
 
     source: str
     domain: str
+    is_chat: bool  # then a literal is text, whatever it spells
     docs: int = 0
     first: Counter[str] = field(default_factory=Counter)
     prefixes: Ends = field(default_factory=lambda: {size: Counter() for size in PREFIX_CHARS})
@@ -250,7 +252,8 @@ def scan_texts(
     pattern = "|".join([RESERVED, *(re.escape(literal) for literal in sorted(set(literals)))])
     found: dict[str, TextTally] = {}
     for shard, inputs in shards:
-        tally = found.setdefault(shard.source, TextTally(shard.source, shard.domain))
+        has_chat = is_chat(artifacts[f"ingest/{shard.source}"])
+        tally = found.setdefault(shard.source, TextTally(shard.source, shard.domain, has_chat))
         if shard.number in chosen:
             _count(tally, shard, inputs, pattern, files.get(shard.name))
     return Scan(found, len(chosen), len(shards), sum(sizes[n] for n in chosen), sum(sizes))
@@ -276,8 +279,8 @@ def choose_shards(shards: Sequence[Shard], sizes: Sequence[int], max_bytes: int)
 
 
 def _count(tally: TextTally, shard: Shard, inputs: list[Input], pattern: str, file: str | None) -> None:
-    table = load_split_texts(inputs)
-    texts = one_piece(table.column("text"))
+    table = load_split_texts(inputs, is_marked=True)
+    texts = own_texts(one_piece(table.column("text")))
     tally.docs += len(texts)
     first = pc.utf8_slice_codeunits(texts, 0, 1)
     _add(tally.first, first)

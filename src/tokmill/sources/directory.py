@@ -120,7 +120,7 @@ def _taken(
     metas = [_meta(name) for name in names]
     nothing = pa.nulls(len(names), pa.string())
     table = pa.table([column, names, nothing, nothing, metas], schema=RECORDS)
-    return Taken(table, bad, dropped)
+    return Taken(table, [record._replace(id=record.file) for record in bad], dropped)
 
 
 def _as_utf8(content: bytes) -> bytes:

@@ -52,9 +52,11 @@ from tokmill.storage.records import (
     Span,
     Wanted,
     join_list,
+    known_id,
     outer_of,
     steps_of,
     too_large,
+    walk,
 )
 
 if TYPE_CHECKING:
@@ -102,36 +104,13 @@ def _follow(spelled: list[str | None], key: str, kind: Kind) -> tuple[list[str |
     for row, item in enumerate(spelled):
         value = None
         try:
-            value = _walk(decode(item), steps) if item is not None else None
+            value = walk(decode(item), steps) if item is not None else None
             values.append(None if value is None else _as_kind(value, kind))
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             values.append(None)
             told = str(error).replace("`str | array`", "`str`")
             faults.setdefault(row, ("wrong_type", f"`{key}`: {told}"))
     return values, faults
-
-
-def _walk(value: Any, steps: list[tuple[str | None, str | int]]) -> Any:
-    for rest, step in steps:
-        if isinstance(step, int):
-            if not isinstance(value, list):
-                raise ValueError(f"{_kind_of(value)} where [{step}] needs a list")
-            value = value[step] if -len(value) <= step < len(value) else None
-        else:
-            if not isinstance(value, dict):
-                raise ValueError(f"{_kind_of(value)} where `{step}` needs an object")
-            if rest in value:
-                return value[rest]
-            value = value.get(step)
-        if value is None:
-            return None
-    return value
-
-
-def _kind_of(value: Any) -> str:
-    return {str: "a string", list: "a list", dict: "an object", bool: "a boolean"}.get(
-        type(value), "a number"
-    )
 
 
 def _as_kind(value: Any, kind: Kind) -> str | None:
@@ -150,7 +129,11 @@ def without_faults(
         return table, bad, offsets
     keep = np.ones(len(offsets), np.bool_)
     keep[list(faults)] = False
-    bad = sorted([*bad, *(BadRecord(int(offsets[row]), *fault) for row, fault in faults.items())])
+    ids = table.column("id").take(pa.array(list(faults))).to_pylist()
+    lacking = zip(faults.items(), ids, strict=True)
+    bad = sorted(
+        [*bad, *(BadRecord(int(offsets[row]), *fault, id=known_id(id)) for (row, fault), id in lacking)]
+    )
     return table.filter(pa.array(keep)), bad, offsets[keep]
 
 
@@ -301,8 +284,9 @@ def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Tak
         table = batch.table.append_column("members", _members(batch.table, fields.meta))
         wanted, offsets, dropped = _filtered(table, batch.offsets, fields.where)
         records, presence = _records(wanted, fields, file_id), presence_of(table, fields.named)
-        before = count_before(offsets, batch.bad, dropped)
-        yield Taken(records, batch.bad, dropped, presence, before=before)
+        bad = batch.bad if file_id is None else [record._replace(id=file_id) for record in batch.bad]
+        before = count_before(offsets, bad, dropped)
+        yield Taken(records, bad, dropped, presence, before=before)
 
 
 class _Asked(NamedTuple):

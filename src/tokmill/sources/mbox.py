@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import binascii
 import codecs
+import contextlib
 import functools
 import re
 from collections.abc import Iterator
@@ -38,7 +39,7 @@ from tokmill.storage.blocks import PACKED
 from tokmill.storage.codecs import byte_spans
 from tokmill.storage.location import AnyPath, InputFile
 from tokmill.storage.mboxfile import Mail, read_mail, unquoted
-from tokmill.storage.records import WHOLE, BadRecord, Span
+from tokmill.storage.records import WHOLE, BadRecord, Span, known_id
 
 # Of how messages are read. 2: charsets are those of the web, footers are no base64, uuencoded texts are read.
 _VERSION = 2
@@ -110,7 +111,17 @@ def _read_records(path: AnyPath, span: Span, reading: Reading) -> Iterator[Recor
         try:
             yield _message(mail, reading.options["headers"])
         except _Broken as broken:
-            yield BadRecord(mail.offset, *broken.args)
+            yield BadRecord(mail.offset, *broken.args)._replace(id=_id_of(mail))
+
+
+def _id_of(mail: Mail) -> str:
+    """Of a message that cannot be used, as its header gives it."""
+    data = unquoted(mail.data)
+    envelope = _ENVELOPE.match(data)
+    with contextlib.suppress(_Broken):  # the header itself
+        fields, _ = _fields(data, envelope.end() if envelope else 0, len(data))
+        return known_id(_message_id(_value(fields, "message-id")))
+    return ""
 
 
 def _message(mail: Mail, headers: list[str]) -> Record | Dropped:

@@ -54,11 +54,14 @@ def _read_records(path: AnyPath, name: str, reading: Reading) -> Iterator[Record
     try:
         layer = _layer(path, reading)
     except Unread as unread:
-        yield BadRecord(0, *unread.args)
+        yield BadRecord(0, *unread.args)._replace(id=name)
         return
     if not any(layer.pages) and None not in layer.pages:
         yield BadRecord(
-            0, "no_text_layer", f"{plural(len(layer.pages), 'page')} without text: a scan, or drawings"
+            0,
+            "no_text_layer",
+            f"{plural(len(layer.pages), 'page')} without text: a scan, or drawings",
+            id=name,
         )
         return
     created = layer.facts.get("CreationDate")
@@ -72,14 +75,15 @@ def _read_records(path: AnyPath, name: str, reading: Reading) -> Iterator[Record
     lost = [number for number, text in enumerate(layer.pages, 1) if text is None]
     if reading.options["unit"] == "document":
         if lost:
-            yield BadRecord(0, "corrupt_pdf", f"page {lost[0]:,} of {len(layer.pages):,} cannot be loaded")
+            detail = f"page {lost[0]:,} of {len(layer.pages):,} cannot be loaded"
+            yield BadRecord(0, "corrupt_pdf", detail, id=name)
         else:
             yield Record("\n\n".join(filter(None, layer.pages)), name, created_at, meta)
         return
     for number, text in enumerate(layer.pages, 1):
         page_id = f"{name}#page={number}"  # as RFC 8118 names a page
         if text is None:
-            yield BadRecord(number, "corrupt_pdf", f"page {number:,} cannot be loaded")
+            yield BadRecord(number, "corrupt_pdf", f"page {number:,} cannot be loaded", id=page_id)
         elif not text:
             yield Dropped(number, page_id, "no_text")
         else:

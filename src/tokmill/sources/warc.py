@@ -153,7 +153,7 @@ def _read_records(frames: Frames, reading: Reading) -> Iterator[Record | BadReco
         except _Unwanted as error:
             yield Dropped(frame.offset, id, *error.args)
         except Broken as error:
-            yield BadRecord(frame.offset, *error.args)
+            yield BadRecord(frame.offset, *error.args)._replace(id=id or "")
 
 
 class WebPage(NamedTuple):

@@ -111,7 +111,7 @@ class _Fault(Exception):
 def _sample(
     key: bytes, group: list[tuple[bytes, Member]], ends: _Ends, max_record_bytes: int
 ) -> _Sample | BadRecord:
-    offset = group[0][1].offset
+    offset, id = group[0][1].offset, ""
     try:
         id = _decoded(key, "bad_name", "the name of a member")
         named: dict[bytes, Member] = {}
@@ -135,7 +135,7 @@ def _sample(
         license = _terms(about, ("license", "license_tag"), id)
         return _Sample(said, id, license, _terms(about, ("created_at",), id), meta)
     except _Fault as fault:
-        return BadRecord(offset, *fault.args)
+        return BadRecord(offset, *fault.args)._replace(id=id)
 
 
 def _data(named: dict[bytes, Member], end: bytes, id: str, max_record_bytes: int) -> bytes | None:

@@ -72,7 +72,7 @@ def _as_text(page: Page, hidden_prefixes: frozenset[str]) -> Page | BadRecord:
     try:
         return page._replace(text=wikitext.plain_text(page.text, hidden_prefixes))
     except wikitext.Unparsable as error:
-        return BadRecord(page.offset, "unparsable_wikitext", f"page {page.id}: {error}")
+        return BadRecord(page.offset, "unparsable_wikitext", f"page {page.id}: {error}", id=page.id or "")
 
 
 class _Dump:
@@ -179,7 +179,7 @@ class _Dump:
         page, offset = self._page, self._page_offset
         id, title, ns = page.get("id"), page.get("title"), page.get("ns", "")
         if not id or not title or not _INTEGER.fullmatch(ns):
-            return BadRecord(offset, "missing_field", "a page needs <title>, <ns> and <id>")
+            return BadRecord(offset, "missing_field", "a page needs <title>, <ns> and <id>", id=id or "")
         if int(ns) not in self._namespaces:
             return Dropped(offset, id, "not_an_article", float(ns))
         if self._is_redirect:
@@ -188,7 +188,7 @@ class _Dump:
             return Dropped(offset, id, "not_wikitext")
         text = page.get("revision/text", "")
         if self._largest > self._limit:
-            return records.too_large(offset, self._largest, self._limit, "page")
+            return records.too_large(offset, self._largest, self._limit, "page")._replace(id=id)
         date = page.get("revision/timestamp") or None
         url = (
             f"{self._base_url}/{quote(title.replace(' ', '_'), safe='/:(),!*;@')}" if self._base_url else None
@@ -280,14 +280,18 @@ class _OpenBlock:
             self._held.clear()
 
     def finish(self, is_closed: bool) -> Page | BadRecord:
+        attributes = self._attributes.decode(errors="surrogateescape")
+        given = {key: html.unescape(value) for key, value in _ATTRIBUTE.findall(attributes)}
+        found = self._finish(is_closed, given)
+        return found._replace(id=records.known_id(given.get("id"))) if isinstance(found, BadRecord) else found
+
+    def _finish(self, is_closed: bool, given: dict[str, str]) -> Page | BadRecord:
         if not is_closed:
             return BadRecord(self.offset, "unclosed_block", "another <doc> begins before its </doc>")
         if self.size > self._max_record_bytes:
             return records.too_large(self.offset, self.size, self._max_record_bytes, "page")
         try:
-            given = {
-                key: html.unescape(value) for key, value in _ATTRIBUTE.findall(self._attributes.decode())
-            }
+            self._attributes.decode()
             body = b"".join(self._held).decode().lstrip("\r").removeprefix("\n")
         except UnicodeDecodeError as error:
             return BadRecord(self.offset, "invalid_utf8", f"byte {error.start}: {error.reason}")

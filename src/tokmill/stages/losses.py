@@ -9,6 +9,7 @@ counts of clean, or of dedup by shard
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
@@ -69,6 +70,11 @@ _NO_COPIES = {
 _EDITED = "give the source `filters` of its own, which are made for such text"
 
 
+def name_run(text: str, run: Path) -> str:
+    """Put the directory of a run where a warning has OUT: reviews and reports, which travel, keep that."""
+    return text.replace("`tokmill why OUT", f"`tokmill why {shlex.quote(str(run))}")
+
+
 class Loss(NamedTuple):
     """To one reason; or to several together, where none of them is enough to be told by itself."""
 
@@ -89,20 +95,29 @@ class Loss(NamedTuple):
         return first if len(self.reasons) == 1 else f"{len(self.reasons)} reasons, {first} first of them"
 
     @property
-    def next(self) -> str:
+    def mend(self) -> str:
+        """What would keep the documents."""
         first = self.reasons[0]
         if self.cause:
             return self.cause[1]
         if not self.is_cleaning:
-            return f"{_NO_COPIES.get(first, _COPIES)}, or allow the loss with `dedup.warn_source_loss`"
+            return _NO_COPIES.get(first, _COPIES)
         if first == EMPTY:
             return _EDITED if self.rules else "look at what the reader takes as text (`fields.text`)"
-        return (
-            f"read some with `tokmill why OUT --reason {first}`, change the rule, or allow the loss with "
-            "`clean.warn_source_loss`"
-        )
+        return f"read some with `tokmill why OUT --reason {first}`, change the rule"
+
+    @property
+    def next(self) -> str:
+        if self.cause or (self.is_cleaning and self.reasons[0] == EMPTY):
+            return self.mend
+        section = "clean" if self.is_cleaning else "dedup"
+        return f"{self.mend}, or allow the loss with `{section}.warn_source_loss`"
 
     def __str__(self) -> str:
+        return f"{self.says}; one of them is {self.example}; {self.next}"
+
+    @property
+    def says(self) -> str:
         share = f"{spelled_share(self.lost, self.came)} of"
         amount = f"({self.lost:,} of {self.came:,})"
         cause = f": {self.cause[0].format(self.detail)}" if self.cause else ""
@@ -110,7 +125,7 @@ class Loss(NamedTuple):
             says = f"{self.to} takes {share} the documents of {self.source} that reach it {amount}"
         else:
             says = f"{self.source} loses {share} its documents {amount} to {self.to}"
-        return f"{says}{cause}; one of them is {self.example}; {self.next}"
+        return f"{says}{cause}"
 
 
 def find_losses(

@@ -38,6 +38,7 @@ from tokmill.storage.records import (
     Kind,
     Peek,
     Wanted,
+    known_id,
     no_rows,
     objects_of,
     string_table,
@@ -209,8 +210,28 @@ class _Rows:
             return pc.if_else(pa.array(is_nothing), None, texts) if is_nothing.any() else texts
 
         table = string_table(wanted, [_values(want, names, column, int(keep.sum())) for want in wanted])
-        bad = [BadRecord(self._offset + int(rows.starts[row]), *faults[row]) for row in sorted(faults)]
+        bad = [
+            BadRecord(
+                self._offset + int(rows.starts[row]), *faults[row], id=self._id_of(rows, row, names, wanted)
+            )
+            for row in sorted(faults)
+        ]
         return Batch(table, bad, rows.starts[keep] + self._offset)
+
+    def _id_of(self, rows: csvrows.Rows, row: int, names: list[str], wanted: list[Wanted]) -> str:
+        """Of an unusable row; one with other cells than the header has none that can be relied on."""
+        if rows.counts[row] != len(self.header):
+            return ""
+        keys = next((want.keys for want in wanted if want.name == "id"), ())
+        for place in (names.index(key) for key in keys if key in names):
+            data, _ = csvrows.gather(
+                self._data or b"\n",
+                rows.cells[row : row + 1, place],
+                np.ascontiguousarray(rows.kinds[row : row + 1, place]),
+            )
+            if len(data):
+                return known_id(data.tobytes())
+        return ""
 
     def _faults(self, rows: csvrows.Rows) -> dict[int, tuple[str, str]]:
         """By row. Why the first of several; with the line of the file that the row begins in."""

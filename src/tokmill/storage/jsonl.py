@@ -48,6 +48,7 @@ from tokmill.storage.records import (
     as_object,
     explain_error,
     find_fault,
+    id_of_line,
     join_list,
     no_rows,
     string_table,
@@ -226,7 +227,9 @@ def _read_block(block: Block, decoders: list[Any], wanted: list[Wanted], max_rec
             for turn, record in zip(records, decoded, strict=True):
                 turn.append(record)
         else:
-            bad.append(BadRecord(block.offset + start, *fault))
+            bad.append(
+                BadRecord(block.offset + start, *fault, id=id_of_line(line[:max_record_bytes], wanted))
+            )
     return Batch(_columns(records, wanted, wanted, {}), bad, np.array(good, np.int64))
 
 

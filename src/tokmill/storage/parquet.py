@@ -26,6 +26,7 @@ from tokmill.storage.records import (
     Wanted,
     as_object,
     join_list,
+    known_id,
     objects_of,
     outer_of,
     steps_of,
@@ -133,11 +134,20 @@ def usable_rows(batch: Any, first_row: int, wanted: list[Wanted], max_record_byt
         columns.append(column)
     table = pa.table(columns, names=[want.name for want in wanted])
     offsets = np.arange(first_row, first_row + rows)
+    bad: list[BadRecord] = []
     if faults:
-        keep = np.ones(rows, np.bool_)
-        keep[list(faults)] = False
+        at, keep = sorted(faults), np.ones(rows, np.bool_)
+        keep[at] = False
+        ids = (
+            table.column("id").take(pa.array(at)).to_pylist()
+            if "id" in table.column_names
+            else [""] * len(at)
+        )
+        bad = [
+            BadRecord(first_row + row, *faults[row], id=known_id(id)) for row, id in zip(at, ids, strict=True)
+        ]
         table, offsets = table.filter(pa.array(keep)), offsets[keep]
-    return Batch(table, [BadRecord(first_row + row, *faults[row]) for row in sorted(faults)], offsets)
+    return Batch(table, bad, offsets)
 
 
 def _column_at(batch: Any, key: str) -> Any:

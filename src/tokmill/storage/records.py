@@ -21,6 +21,7 @@ An object takes one line, and a line of JSON with it is one that the mill reads 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections import Counter
@@ -93,6 +94,7 @@ class BadRecord(NamedTuple):
     reason: str
     detail: str
     file: str = ""  # where a reader takes records from several files at once
+    id: str = ""  # that the record or its file gives
 
 
 class Batch(NamedTuple):
@@ -224,6 +226,69 @@ def _has_lone_surrogate(line: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return False
+
+
+def id_of_line(line: bytes, wanted: Sequence[Wanted]) -> str:
+    """Return the id that an unusable line of JSON gives, or "": it is looked for up to where the line is
+    damaged."""
+    keys = next((want.keys for want in wanted if want.name == "id"), ())
+    members = _members_before_damage(line) if keys else {}
+    for key in keys:
+        value = members.get(key)
+        if value is None and outer_of(key) in members:
+            with contextlib.suppress(ValueError):
+                value = walk(members[outer_of(key)], steps_of(key))
+        if value is not None and not isinstance(value, dict | list):
+            return known_id(value if isinstance(value, str) else json.dumps(value))
+    return ""
+
+
+def known_id(id: str | bytes | None) -> str:
+    """The id of an unusable record: "" where it has none, or the id is damaged itself."""
+    try:
+        found = id.decode() if isinstance(id, bytes) else id or ""
+        return found if found.strip() and found.encode() else ""
+    except UnicodeError:
+        return ""
+
+
+_BEFORE_KEY, _BEFORE_VALUE = re.compile(r"\s*[{,]\s*"), re.compile(r"\s*:\s*")
+
+
+def _members_before_damage(line: bytes) -> dict[str, Any]:
+    text, decoder = line.decode(errors="surrogateescape"), json.JSONDecoder()
+    found: dict[str, Any] = {}
+    place = 0
+    with contextlib.suppress(ValueError, RecursionError):
+        while before := _BEFORE_KEY.match(text, place):
+            key, place = decoder.raw_decode(text, before.end())
+            between = _BEFORE_VALUE.match(text, place)
+            found[key], place = decoder.raw_decode(text, between.end() if between else len(text))
+    return found
+
+
+def walk(value: Any, steps: list[tuple[str | None, str | int]]) -> Any:
+    """What a path leads to in a JSON value; None where it leads nowhere."""
+    for rest, step in steps:
+        if isinstance(step, int):
+            if not isinstance(value, list):
+                raise ValueError(f"{_kind_of(value)} where [{step}] needs a list")
+            value = value[step] if -len(value) <= step < len(value) else None
+        else:
+            if not isinstance(value, dict):
+                raise ValueError(f"{_kind_of(value)} where `{step}` needs an object")
+            if rest in value:
+                return value[rest]
+            value = value.get(step)
+        if value is None:
+            return None
+    return value
+
+
+def _kind_of(value: Any) -> str:
+    return {str: "a string", list: "a list", dict: "an object", bool: "a boolean"}.get(
+        type(value), "a number"
+    )
 
 
 def too_large(offset: int, size: int, max_record_bytes: int, unit: str = "line") -> BadRecord:

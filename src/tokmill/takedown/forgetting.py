@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.history import history_entry
 from tokmill.artifacts.manifest import Json, Manifest
 from tokmill.artifacts.progress import Progress, Silence
@@ -40,6 +41,7 @@ from tokmill.takedown.selection import Selection, digest_of_selection, is_noted,
 from tokmill.takedown.steps import steps_of_run
 
 
+@short_repr
 class Forgetting(NamedTuple):
     """What was, or would be, forgotten. `ran` is empty where nothing was done."""
 

@@ -29,6 +29,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tokmill.kernels.patterns import Occurrences, find_literals, literal_table
@@ -97,6 +98,21 @@ def strip_marks(texts: Any) -> Any:
     column = string_column(texts)
     marks = find_literals(column.data, column.offsets, literal_table(MARKS))
     return texts if not len(marks.rows) else large_strings(*_stripped(column, marks))
+
+
+_BY_TEMPLATE: Final = f"(?:[{TEMPLATE}{ENDING}{GENERATED}][^{''.join(MARKS)}]*)+"
+
+
+def own_texts(texts: Any) -> Any:
+    """Return what the documents of a column say themselves: of conversations the messages, a line feed
+    between two of them, without what their template wrote around them."""
+    column = string_column(texts)
+    if not len(find_literals(column.data, column.offsets, literal_table(MARKS)).rows):
+        return texts
+    inner = pc.replace_substring_regex(texts, rf"\A{_BY_TEMPLATE}|{_BY_TEMPLATE}\z", "")
+    return pc.replace_substring_regex(
+        pc.replace_substring_regex(inner, _BY_TEMPLATE, "\n"), f"[{CONTENT}{ANSWER}]", ""
+    )
 
 
 class TextParts(NamedTuple):

@@ -21,6 +21,7 @@ from written import load_lines, load_manifest, load_table, read_row_index
 
 pytest.importorskip("jinja2")
 
+SURFACE = ("constant_prefix", "first_character", "hidden_characters", "dataset_artefacts", "control_tokens")
 CHATML = ("<|im_start|>", "<|im_end|>")
 
 
@@ -298,6 +299,32 @@ def test_check_takes_the_end_token_within_conversations_for_what_it_is(tmp_path:
     ids.tofile(split / "input_ids.mmap")
     failed = [one.check for one in tokmill.check(split.parent, steps=0).findings if not one.ok]
     assert "ends" in failed
+
+
+def test_a_review_counts_what_conversations_say_and_not_what_their_template_writes(tmp_path: Path) -> None:
+    """Ten of forty spell the end of a turn themselves; every turn ends with one, and is no artefact."""
+    subjects = ["mills", "rivers", "bridges", "barley", "harbours", "lanterns", "quarries", "timber"]
+    records = [
+        {
+            "id": f"c{number}",
+            "messages": say(
+                f"{subjects[number % 8]} {number}{' <|im_end|>' * (number < 10)}?",
+                f"{number} are {number * 7}",
+            ),
+        }
+        for number in range(40)
+    ]
+    train = {"model": "byte_bpe", "vocab_size": 290, "control_symbols": list(CHATML)}
+    eos = {"train": train, "eos": "<|im_end|>", "control": ["<|im_end|>"]}
+    out = tokmill.run(corpus(tmp_path, records, tokenizer=eos), out=tmp_path / "out", workers=1).out
+    found = tokmill.review(out).as_json()["findings"]
+    surface = [one for one in found if one["check"] in SURFACE and one["about"].endswith((" talk", " chat"))]
+    assert [(one["check"], one["severity"]) for one in surface] == [("control_tokens", "medium")], surface
+    assert '"<|im_end|>" stands in 10 of 40 documents; it stays ordinary text here' in surface[0]["says"]
+    alone = shutil.copytree(out / "build" / "rows", tmp_path / "alone")
+    assert [
+        one for one in tokmill.review(alone).as_json()["findings"] if one["check"] == "control_tokens"
+    ] == []
 
 
 def rows_without_mask(split: Path) -> np.ndarray:

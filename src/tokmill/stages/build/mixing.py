@@ -22,12 +22,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tokmill.artifacts.directory import open_artifact
 from tokmill.artifacts.history import History
 from tokmill.artifacts.manifest import FileEntry, Json
 from tokmill.artifacts.step import Made, Task
 from tokmill.artifacts.upstream import write_shard_table
+from tokmill.clean.examine import CleanOptions
 from tokmill.errors import InputError
-from tokmill.packing.quotas import SourceExhausted, Target, Unit, shares_of
+from tokmill.packing.quotas import Exhaustion, SourceExhausted, Target, Unit, shares_of
 from tokmill.packing.schedule import Scheduling, Summary, TurnBatch
 from tokmill.schema import ORDER
 from tokmill.stages.build.continued import (
@@ -60,6 +62,8 @@ from tokmill.stages.build.staged import (
 )
 from tokmill.stages.build.streams import Last, Levels, SourceStream, StreamOptions, Times
 from tokmill.stages.external.appended import open_table
+from tokmill.stages.losses import Loss, cleaning_losses, name_run
+from tokmill.stages.warnings import loss_limit
 
 # Turns of a part: a quarter of the documents that a build plans at once, some 20 MB of names and numbers.
 _PART_TURNS = 1 << 18
@@ -72,13 +76,41 @@ def perform_mixture(task: Task[SplitMixtureOptions]) -> Made:
     except SourceExhausted as error:
         told = error if stage else of_whole_target(error, task.options)
         where = f"stage {stage.name}" if stage else told.where
-        raise InputError(told.what, where=where, next=told.next) from error
+        cause = _loss_before(task, error.found) if error.found is not None else None
+        if cause is None:
+            raise InputError(told.what, where=where, next=told.next) from error
+        says, mend = cause
+        raise InputError(
+            f"{says}; so {told.what}", where=where, next=f"{mend}; or, if the loss is meant, {told.next}"
+        ) from error
     except InputError as error:
         if not stage:
             raise
         if error.where != "mixture":
             raise
         raise InputError(error.what, where=f"stage {stage.name}", next=error.next) from error
+
+
+def _loss_before(task: Task[SplitMixtureOptions], found: Exhaustion) -> tuple[str, str] | None:
+    """The largest loss in cleaning of a source that is exhausted, or of a domain that has no tokens, and what
+    would mend it. It is read from the run around the tokens, beside the inputs of the task: for the error."""
+    lengths = (Path(path) for path in task.paths("lengths"))
+    run = next((up.parent for path in lengths for up in path.parents if up.name == "tokens"), None)
+    losses: list[Loss] = []
+    for source, domain in task.options.domain_of.items():
+        cleaned = (
+            open_artifact(run / "clean" / source)
+            if run is not None and found.name in (source, f"domain {domain}")
+            else None
+        )
+        if cleaned is not None:
+            ledgers = [cleaned.path(entry) for entry in cleaned.manifest.entries("ledger")]
+            options, limit = cleaned.manifest.options(CleanOptions), loss_limit({}, "clean")
+            losses += cleaning_losses(options, cleaned.manifest.counts, limit, ledgers)
+    if run is None or not losses:
+        return None
+    loss = max(losses, key=lambda loss: loss.lost)
+    return loss.says, name_run(loss.mend, run)
 
 
 def _perform(task: Task[SplitMixtureOptions]) -> Made:

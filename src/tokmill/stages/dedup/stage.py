@@ -16,6 +16,7 @@ which order. The result depends on the order of documents and the policy alone, 
 from __future__ import annotations
 
 import logging
+import shlex
 from collections import Counter
 from collections.abc import Mapping
 from importlib import import_module
@@ -416,12 +417,14 @@ def _check_losses(step: DedupStep, verdicts: list[Receipt], shards: list[Shard])
         if lost[source] * 10**9 > considered[source] * int(float(limit) * 10**9)
     ]
     if over:
+        run = shlex.quote(str(step.directory.parent))
         raise DedupLimit(
             f"{'; '.join(over)}: more than max_source_loss {limit}",
             where="dedup",
             next=(
-                "see what they are lost to: run once without the limit, then `tokmill why OUT`; of copies of "
-                "another source set the `priority`, of others change what drops them, or raise the limit"
+                "see what they are lost to: run once without the limit, then "
+                f"`tokmill why {run} --reason all`; of copies of another source set the `priority`, of "
+                "others change what drops them, or raise the limit"
             ),
         )
 

@@ -163,6 +163,7 @@ def write_ledger(
             **common,
             "verdict": "quarantine",
             "file": [record.file or file for record in bad],
+            "doc_id": [record.id or None for record in bad],
             "reason": [record.reason for record in bad],
             "offset": [record.offset for record in bad],
             "detail": [record.detail for record in bad],
