@@ -6,11 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-<<<<<<< HEAD
-=======
-from tokmill.adhoc.single_steps import DECISIONS
 from tokmill.artifacts.cells import short_repr
->>>>>>> h/f
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.progress import Progress, Silence
 from tokmill.artifacts.side_files import DECISIONS
