@@ -82,7 +82,7 @@ TABLES: Final = {
         "One row per document, in the order of the documents file.",
         {
             "kept": "by all that was decided so far",
-            "reason": "`exact_dup`, `near_dup`, `window_dup` or `contaminated`",
+            "reason": "of the method that dropped it: `exact_dup`, `near_dup`, `url_dup`, `window_dup`, …",
             **{
                 key: _WHERE[key]
                 for key in ("survivor_shard", "survivor_row", "similarity", "cluster", "cluster_size")
@@ -98,7 +98,7 @@ TABLES: Final = {
         "dedup/spans-*.parquet",
         "Passages that an earlier document has too.",
         {
-            "document": "its number in the run",
+            "document": "its row, counted through all shards of the run",
             "first_word": "where it begins, in words",
             "words": "how many",
             "start": "where it begins, in bytes of the document",

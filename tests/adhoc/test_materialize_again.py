@@ -226,3 +226,16 @@ def test_a_request_that_is_refused_does_not_take_the_work_of_one_that_was_killed
     work.mkdir(parents=True)
     assert materialize(corpus, "--unicode", "NFC")[1].returncode == 1
     assert (work / "ingest").is_dir()
+
+
+def test_a_pattern_that_matches_the_shards_of_the_same_corpus_leaves_them_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = [json.dumps({"id": f"n{n}", "text": f"Mill {n} grinds {n * n} sacks."}) for n in range(20)]
+    (tmp_path / "notes.jsonl").write_text("\n".join(lines))
+    given = ("materialize", "files", "**/*.jsonl*", "--name", "notes", "--out", ".", "--json")
+    results = [tokmill(*given) for _ in range(3)]
+    assert [done.returncode for done in results] == [0, 0, 0], results[-1].stderr
+    assert len({json.loads(done.stdout)["manifest"] for done in results}) == 1
+    assert "wrote itself" in results[-1].stderr

@@ -65,6 +65,7 @@ from tokmill.storage.disk import move_committed, remove_file
 from tokmill.storage.jsonl import write_jsonl
 from tokmill.storage.lease import open_lease
 from tokmill.storage.location import file_sha256
+from tokmill.storage.patterns import leaving_out, warn_of_left_out
 from tokmill.tokenizers.directory import tokenizer_file
 from tokmill.tokenizers.load import load_tokenizer
 from tokmill.tokenizers.protocol import Tokenizer
@@ -238,15 +239,23 @@ def _materialize(
                 _check_free(place, dataset, revision, asked)
             pinned = source.hub.model_copy(update={"revision": revision})
             recipe = recipe.model_copy(update={"sources": [source.model_copy(update={"hub": pinned})]})
-        result = run_recipe(
-            recipe,
-            Path.cwd(),
-            work / "run",
-            workers=workers,
-            until="clean",
-            progress=progress,
-            own={source.name: ("source", "domain")},
-        )
+        own = {
+            (root / shard.path).resolve()
+            for _, former in _snapshots_of(root, dataset)
+            for shard in former.shards
+        }
+        with leaving_out(lambda path: isinstance(path, Path) and path.resolve() in own):
+            result = run_recipe(
+                recipe,
+                Path.cwd(),
+                work / "run",
+                workers=workers,
+                until="clean",
+                progress=progress,
+                own={source.name: ("source", "domain")},
+            )
+            with warnings_to(progress.say):
+                warn_of_left_out()
         ingested, cleaned = result.artifacts.values()
         _check_some(place, ingested, cleaned)
         if source.hub is None:

@@ -82,7 +82,7 @@ def link_run(source: Path, target: Path) -> None:
 ATTRIBUTION = "ATTRIBUTION.md"
 
 # Files beside the steps of a run, and text that stands in them and hardly in others of the same names.
-_SAID = {LOCK: b'"pid"', JOURNAL: b'"begun_at"', ESTIMATE: b'"scratch"', ATTRIBUTION: b"# Attribution\n"}
+_SAID = {LOCK: b"{", JOURNAL: b'"begun_at"', ESTIMATE: b'"scratch"', ATTRIBUTION: b"# Attribution\n"}
 _SAID |= dict.fromkeys(DERIVED, b"tokmill")
 BESIDE = (MANIFEST, *_SAID, FORGOTTEN_FILE, PENDING_FILE, HISTORY_FILE)
 

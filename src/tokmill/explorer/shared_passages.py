@@ -3,8 +3,8 @@
     spans-s<shard> ─ document, start, end │ first document, start, end ─> both sides, with the words around
 
 A document has a number in these tables: its row, counted through all shards. Offsets are bytes of the text
-that it had when passages were looked for. Its own table says what it has of earlier documents; who has something of
-it is looked up in all of them.
+that it had when passages were looked for. Its own table says what it has of earlier documents; who has
+something of it is looked up in all of them.
 """
 
 from __future__ import annotations

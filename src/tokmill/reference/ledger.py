@@ -150,10 +150,13 @@ REASONS: Final = {
             "similar to a document of an earlier corpus: verified where that is a run, estimated where it is "
             "an index"
         ),
-        "exact_dup": "equal to the survivor after NFKC, case folding and collapsing of spaces",
+        "exact_dup": (
+            "equal to the survivor; where the detail is `folded`, after NFKC, case folding and collapsing of "
+            "spaces"
+        ),
         "url_dup": "of the page that the survivor is of: equal URLs in one form, whatever the texts",
         "only_site_template": "all that it says recurs on the pages of its site (`dedup.templates`)",
-        "near_dup": "similar to the survivor, which was verified",
+        "near_dup": "similar to the survivor, which was verified of it or of an equal text",
         "window_dup": "more than `max_share` of its words are passages of earlier documents",
     },
     ("dedup", "edit", "Texts that were cut"): {

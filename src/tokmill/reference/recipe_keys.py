@@ -71,7 +71,6 @@ MORE = {
     "Dataset.id_field": "the key of the id",
     "Dataset.template": "builds the text, in the place of `text_field`",
     "Dataset.weight": "its share of the whole, or of its domain; 0: left out",
-    "Dedup.exact": "texts that are equal but for case, spaces and Unicode form",
     "Dedup.near": "left out: not looked for",
     "Dedup.window": "left out: not looked for",
     "Dedup.against": "left out: not looked for",

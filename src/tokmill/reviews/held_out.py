@@ -45,14 +45,14 @@ MAX_DRAWN_OFF = 0.1  # of the share that was asked for, and is within those
 MAX_CLUSTER, MIN_CLUSTER = 0.01, 20  # of the documents that came to deduplication, and at least so many
 
 
-@check("Set `dedup: {exact: true, scope: global}`, or split `by: cluster`.")
+@check("Set `dedup: {exact: folded, scope: global}`, or split `by: cluster`.")
 def exact_overlap(evidence: Evidence) -> Found:
     """Has another split a copy of what is held out?"""
     found = evidence.exact_overlap
     if not found.held_out:
         raise NotMeasured("nothing is held out")
     if found.overlapping:
-        copies = "equal to a document of another split"
+        copies = "equal to a document of another split, case and spacing aside"
         read_from = "clean/*/marks-*.parquet, split/labels-*.parquet"
         yield Finding(
             "high",

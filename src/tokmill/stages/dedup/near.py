@@ -220,8 +220,8 @@ def perform_fingerprint(task: Task[FingerprintOptions]) -> Made:
     digests, values = signed_rows(task, rows, near)
     has_words = np.flatnonzero(digests != 0)
     digests, values, rows = digests[has_words], values[has_words], rows[has_words]
-    # Of equal fingerprints the first stands for all where candidates are listed. One that may be dropped for its
-    # URL stands for itself alone: then the others are still to be compared.
+    # Of equal fingerprints the first stands for all where candidates are listed. One that may be dropped for
+    # its URL stands for itself alone: then the others are still to be compared.
     own = copies.by_url[rows]
     digests[own] ^= (np.uint64(options.number << 32) + rows[own].astype(np.uint64) + np.uint64(1)) * _SPREAD
     columns: list[Any] = [ranks[rows], digests, rows, values]
