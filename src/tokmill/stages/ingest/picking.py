@@ -30,7 +30,7 @@ from tokmill.artifacts.manifest import Receipt, fingerprint_of
 from tokmill.artifacts.step import Made, Task, TaskFunction, TaskOptions, table_input, tables_of
 from tokmill.artifacts.tombstones import ROLE
 from tokmill.artifacts.upstream import write_shard_table, write_sorted_shard_table
-from tokmill.duplicates.shingling import exact_hashes
+from tokmill.duplicates.shingling import folded_hashes
 from tokmill.errors import InputError
 from tokmill.schema import DISTINCT_KEYS, DOCUMENTS, KEYS, SELECTION, one_piece
 from tokmill.stages.ingest.options import IngestStep, ReadOptions, SampleOptions, as_fact
@@ -179,7 +179,7 @@ def _candidate_keys(documents: Any, sample: SampleOptions) -> tuple[Any, Any]:
     if not sample.distinct:
         return pa.table([sample_keys(documents, sample)], schema=KEYS), documents
     texts = one_piece(pc.replace_substring(documents.column("text"), "\0", ""))
-    folded = exact_hashes(texts, np.asarray(pc.string_is_ascii(texts)))
+    folded = folded_hashes(texts, np.asarray(pc.string_is_ascii(texts)))
     is_blank = (folded == 0).all(axis=1)
     if is_blank.any():
         documents, folded = documents.filter(pa.array(~is_blank)), folded[~is_blank]
