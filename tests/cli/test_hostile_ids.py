@@ -104,7 +104,7 @@ def test_only_what_a_command_writes_is_to_be_written_again(run: Path, tmp_path: 
     (tmp_path / "run.previous").mkdir()
     for path in (tmp_path / "run").glob("report.*"):  # of other tests
         path.unlink()
-    (tmp_path / "run" / "report.html").write_text("<p>")
+    (tmp_path / "run" / "report.html").write_text("<title>run · tokmill report</title>")
     shown = tokmill("forget", tmp_path / "run", "--doc-id", id_of(9))
     assert [line for line in shown.stdout.splitlines() if "removed" in line] == [
         "  removed report.html: it may quote them; write it again",
