@@ -261,8 +261,17 @@ def clean(
 
 
 Mode = Literal[
-    *("exact", "near", "window", "exact+near", "exact+window", "near+window", "exact+near+window"),
-    *("folded", "folded+near", "folded+window", "folded+near+window"),
+    "exact",
+    "near",
+    "window",
+    "exact+near",
+    "exact+window",
+    "near+window",
+    "exact+near+window",
+    "folded",
+    "folded+near",
+    "folded+window",
+    "folded+near+window",
 ]
 
 
