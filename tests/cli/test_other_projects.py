@@ -110,6 +110,17 @@ def test_a_directory_that_wikiextractor_wrote_is_read_as_it_is(tmp_path: Path) -
     assert run.returncode == 0, run.stdout
 
 
+def test_one_config_of_several_sources_becomes_a_recipe_with_its_directory(home: Path) -> None:
+    sources = [{"name": "web", "path": "a.jsonl"}, {"name": "books", "path": "b.jsonl"}]
+    config = {"outputs": {"normalized_dir": "data/normalized"}, "sources": sources}
+    (home / "sources.yaml").write_text(yaml.safe_dump(config))
+    made = tokmill(home, "recipe", "import", "sources.yaml", "recipe.yaml")
+    assert made.returncode == 0, made.stderr
+    assert "tokmill run recipe.yaml --out data/normalized" in made.stdout + made.stderr
+    recipe = yaml.safe_load((home / "recipe.yaml").read_text())
+    assert [source["name"] for source in recipe["sources"]] == ["web", "books"]
+
+
 def test_a_mixture_may_say_text_column_and_help_knows_its_keys(home: Path) -> None:
     records = [{"body": prose(n), "text": "not this"} for n in range(40)]
     (home / "c.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
