@@ -35,7 +35,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from tokmill.adhoc.finished import options_of, other_options
 from tokmill.adhoc.reading import recipe_of_options
@@ -67,7 +67,7 @@ class Dataset(Section):
     files: Patterns | None = None
     domain: Name | None = Field(None, description="[its name]")
     license: str | None = None
-    text_field: str | None = Field(None, description="[text or content]")
+    text_field: str | None = Field(None, description="or text_column [text or content]")
     id_field: str | None = None
     template: str | None = None
     where: dict[str, str] = Field({}, description="keep records whose field has this value")
@@ -81,6 +81,13 @@ class Dataset(Section):
     unit: Literal["document", "paragraph", "line"] = Field(
         "document", description="what a document is in .txt files"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_new_names(cls, given: Any) -> Any:
+        if isinstance(given, dict) and "text_column" in given and "text_field" not in given:
+            return {"text_field" if key == "text_column" else key: value for key, value in given.items()}
+        return given
 
     @field_validator("template")
     @classmethod

@@ -65,7 +65,7 @@ from tokmill.tokenizers.vocabulary import find_eos
 _TOKENIZER = ("tokenizer", "tokenizer_path", "tokenizer_file", "tokenizer_name_or_path", "tokenizer_name")
 _TOKENIZER_FILE = re.compile(r"\.(json|model|tiktoken)$")
 _DIRECTORY = ("output_dir", "out_dir", "output_path", "output", "save_dir")
-_WITHIN = ("dir", "directory", "path", *_DIRECTORY)
+_WITHIN = ("dir", "directory", "path", *_DIRECTORY, "normalized_dir")
 _USUAL_EOS = {".model": "</s>"}
 
 

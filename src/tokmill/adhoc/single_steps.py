@@ -2,7 +2,8 @@
 
     clean_files   files ─ ingest ─ clean ─┬─> <source>-00000.jsonl.zst …        what is kept, edits applied
                                           ├─> <source>-00000.manifest.json …    counts and drops of that shard
-                                          └─> decisions.jsonl.zst               per document: kept or why not
+                                          └─> decisions.jsonl.zst               per document: kept or why not;
+                                              of another source that comes later: <source>.decisions.jsonl.zst
     clean_to_text files ─ ingest ─ clean ─┬─> <name>.txt                        the texts alone, a separator
                                           │                                     after each
                                           └─> <name>.manifest.json, <name>.decisions.jsonl.zst
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -141,8 +143,11 @@ def _own_files(formers: Sequence[Path], asked: Json) -> Callable[[object], bool]
 
 
 def clean_files(step: SingleStep, out: Path) -> Output:
-    """Clean the sources of the recipe into `out`; figures are the sums of all shards."""
-    asked, formers = options_of(step.recipe), _formers(out)
+    """Clean the source of the recipe into `out`, beside those of other names; figures are the sums of all
+    shards."""
+    asked, (source,) = options_of(step.recipe), step.recipe.sources
+    formers, others = _own_formers(_formers(out), source.name)
+    decisions = _decisions_name(formers, others, source.name)
     artifacts = step.run(out / _WORK, "clean", formers, asked)
     sums: Json = {"shards": 0, **_NO_DOCUMENTS}
     hub = _read_from_hub(artifacts)
@@ -163,11 +168,12 @@ def clean_files(step: SingleStep, out: Path) -> Output:
             "domains": figures["domains"],
             "edits": edits,
             **hub,
+            **({"decisions": decisions} if decisions != DECISIONS else {}),
             "asked": asked,
         }
         _write_json(path.with_name(f"{path.name.removesuffix('.jsonl.zst')}.manifest.json"), manifest)
         sums = add_counts(sums, {"shards": 1, **figures})
-    write_jsonl_tables(out / DECISIONS, _decisions(artifacts))
+    write_jsonl_tables(out / decisions, _decisions(artifacts))
     _remove_formers(formers, asked, sums["shards"])
     shutil.rmtree(out / _WORK)
     del sums["domains"]
@@ -294,8 +300,25 @@ def _load_manifest(path: Path) -> Json:
     return found if isinstance(found, dict) and "shard_path" in found else {}
 
 
+def _own_formers(manifests: Sequence[Path], source: str) -> tuple[list[Path], list[Path]]:
+    """Those in whose place the shards of `source` come; and those of other sources, which stay."""
+    others = [
+        path
+        for path in manifests
+        if (made := re.fullmatch(r"(.+)-\d{5,}\.manifest\.json", path.name)) and made[1] != source
+    ]
+    return [path for path in manifests if path not in others], others
+
+
+def _decisions_name(formers: Sequence[Path], others: Sequence[Path], source: str) -> str:
+    """The first source of a directory has decisions.jsonl.zst, each other one a file of its own name."""
+    for path in formers:
+        return str(_load_manifest(path).get("decisions", DECISIONS))
+    return f"{source}.{DECISIONS}" if others else DECISIONS
+
+
 def _formers(out: Path) -> list[Path]:
-    """Manifests of shards in `out`, whichever verb made them: they share one decisions.jsonl.zst."""
+    """Manifests of shards in `out`, whichever verb made them."""
     return [
         path
         for path in sorted(out.glob(_MANIFESTS))

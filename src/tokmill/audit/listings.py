@@ -216,7 +216,7 @@ def _cleaned(path: Path, name: str) -> Listing:
         raise CorruptFile("not the manifest of a shard", where=str(path))
     place = path.parent / shard
     entry = _entry(path.parent, shard, "documents", int(counts.get("docs", 0)), str(meta.get("sha256")))
-    decisions = path.with_name(DECISIONS)
+    decisions = path.with_name(Path(str(meta.get("decisions", DECISIONS))).name)
     return Listing(
         name,
         fingerprint_of(meta),

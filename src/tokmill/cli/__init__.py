@@ -32,9 +32,10 @@ _TITLES = (
 _VERBS = read_verbs()
 GROUPS = {title: {name: verb for name, verb in _VERBS.items() if verb.group == title} for title in _TITLES}
 
-# Options that have the name of their recipe key now, or one name in all verbs.
-# What was typed before still works.
+# Options that have the name of their recipe key now, or one name in all verbs: what was typed before, and
+# what other projects type, still works. The value of an option without a new name is an argument.
 _OUT, _TOKENIZER = {"--out-dir": "--out"}, {"--tokenizer-path": "--tokenizer"}
+_SOURCE = {"--input": "", "--source": "--name"}
 RENAMED = {
     "build": {**_OUT, **_TOKENIZER},
     "dedup": {**_OUT, "--near-selection": "--keep"},
@@ -42,8 +43,9 @@ RENAMED = {
     "ingest": {"--date-field": "--created-at-field"},
     "layouts": _TOKENIZER,
     "materialize": {**_TOKENIZER, "--root": "--out", "--date-field": "--created-at-field"},
-    "normalize": {**_OUT, "--date-field": "--created-at-field"},
-    "filter": {**_OUT, "--date-field": "--created-at-field"},
+    "normalize": {**_OUT, **_SOURCE, "--date-field": "--created-at-field"},
+    "filter": {**_OUT, **_SOURCE, "--date-field": "--created-at-field"},
+    "report": {**_OUT, "--input": ""},
     "shard": {**_OUT, **_TOKENIZER},
     "tokenizer": {**_OUT, "--model-type": "--model", "--output-dir": "--out"},
 }
@@ -53,10 +55,37 @@ RENAMED = {
 PIPED = ("dedup", "encode", "filter", "ingest", "normalize", "sample")
 
 
-def _with_new_names(verb: str, words: list[str]) -> list[str]:
+_ONE_LEVEL = (
+    "shards are packed at one level, so that the same texts are the same bytes; `zstd -19` packs them anew"
+)
+
+# What other projects' scripts have and no command of ours: what there is in its place.
+_INSTEAD = {
+    "--log-every": "progress is shown without it, on a terminal and, a line for each shard, with `-v`",
+    **dict.fromkeys(("--zstd-level", "--compression-level", "--level"), _ONE_LEVEL),
+}
+
+
+def _with_new_names(verb: str, words: list[str], context: click.Context) -> list[str]:
     renamed, ends = RENAMED.get(verb, {}), words.index("--") if "--" in words else len(words)
     pairs = [word.partition("=") for word in words[:ends]]
-    named = ["".join((renamed.get(name, name), *value)) for name, *value in pairs]
+    for name, _, _ in pairs:
+        if name in _INSTEAD:
+            raise click.UsageError(f"No such option: {name}. Leave it out: {_INSTEAD[name]}.", context)
+    following = [name for name, _, _ in pairs[1:]]
+    for (name, _, value), after in zip(pairs, [*following, ""], strict=True):
+        file = value or after
+        if name == "--config" and file.endswith((".yaml", ".yml")):
+            raise click.UsageError(
+                "--config is a config of a dataset. A file of several sources becomes a recipe with `tokmill "
+                f"recipe import {file} recipe.yaml`, and `tokmill run recipe.yaml` reads them all.",
+                context,
+            )
+    named = [
+        value if renamed.get(name) == "" else f"{renamed.get(name, name)}{sign}{value}"
+        for name, sign, value in pairs
+        if not (renamed.get(name) == "" and not sign)
+    ]
     if verb in PIPED and "-" in named and not any(word.partition("=")[0] == "--out" for word in named):
         named.append("--out=-")  # what comes in by a pipe goes on by one
     return named + words[ends:]
@@ -112,7 +141,7 @@ class _Verbs(click.Group):
         begin_log(args)
         if args[0] == "pack":
             args = _former_pack(args[1:])
-        args = [args[0], *_with_new_names(args[0], args[1:])]
+        args = [args[0], *_with_new_names(args[0], args[1:], context)]
         try:
             return super().resolve_command(context, args)
         except click.UsageError:

@@ -122,6 +122,15 @@ def _open_log(context: click.Context, option: click.Parameter, value: Path | Non
         context.call_on_close(lambda: logging.getLogger().removeHandler(listener))
     if value is None:
         return
+    if value.suffix == ".json":
+        options = {name for param in context.command.params for name in param.opts}
+        where = f"`--stats {value}`" if "--stats" in options else f"`--json > {value}`"
+        raise click.BadParameter(
+            f"{value} would be JSON, and the log is lines of text: call it {value.stem}.log. Figures as "
+            f"JSON: {where}.",
+            context,
+            option,
+        )
     try:
         value.parent.mkdir(parents=True, exist_ok=True)
         log = value.open("a", encoding="utf-8")

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tokmill.adhoc.mixtures import Dataset
 from tokmill.clean.measures import MEASURES
 from tokmill.clean.parsing import NAME as PARSE_ERROR_SHARE
 from tokmill.clean.rules import PACKS, load_pack
@@ -43,6 +44,7 @@ def _names() -> Iterator[str]:
     yield from (kind.__name__ for kind in failures.error_classes())
     yield from (reason for reasons in ledger.REASONS.values() for reason in reasons)
     yield from (*ledger.pack_reasons(), *MEASURES, PARSE_ERROR_SHARE, *PACKS, *VARIABLES)
+    yield from Dataset.model_fields
     yield from python_names.public_names()
 
 
@@ -82,6 +84,9 @@ def _others(word: str) -> Iterator[Entry]:
         yield Entry("filter pack", word, f"{len(pack.rules)} rules: {listed}")
     if word in VARIABLES:
         yield Entry("variable", word, VARIABLES[word])
+    if word in Dataset.model_fields:
+        told = Dataset.model_fields[word].description or "as the key of that name of a source in a recipe"
+        yield Entry("key of a mixture file", f"datasets.{word}", told)
     for name in python_names.public_names():
         if word in (name, name.removeprefix("tokmill."), name.rpartition(".")[2]):
             yield Entry("Python", name, re.sub(r"```\w*\n?", "", python_names.describe(name)).strip())

@@ -222,7 +222,7 @@ def list_configs(
 
 
 def _tags(config: str) -> tuple[set[str], set[str]]:
-    """Tags of languages and of scripts, which have four letters and are not first: asm, and beng, of asm_Beng."""
+    """Tags of languages and of scripts: of asm_Beng asm, and beng. A script has four letters and follows."""
     first, *others = (part.lower() for part in _TAG_BORDER.split(config))
     scripts = {part for part in others if len(part) == 4 and part.isalpha()}
     return {first, *others} - scripts, scripts

@@ -31,7 +31,7 @@ from tokmill.sources.hub import configs_of_language, list_data_files
 from tokmill.sources.hubfile import LOG
 from tokmill.sources.reading import Batch, JsonLines, Reader, Reading, to_documents, written_file
 from tokmill.storage import codecs
-from tokmill.storage.location import AnyPath, InputFile, local_path, refuse_url
+from tokmill.storage.location import AnyPath, InputFile, is_url, local_path, refuse_url
 from tokmill.storage.records import Span
 from tokmill.storage.tree import list_tree
 
@@ -57,9 +57,17 @@ def list_source(source: Source, base: Path) -> list[InputFile]:
             uses_gitignore=asked.gitignore,
             is_side=is_named_side_file,
         )
-    files = find_data_files(source.files or [], base)
+    files = find_data_files([pattern_of(source, base, pattern) for pattern in source.files or []], base)
     _check_reachable(source, files)
     return files
+
+
+def pattern_of(source: Source, base: Path, pattern: str) -> str:
+    """A directory that WikiExtractor wrote is meant with all its files, AA/wiki_00 and so on."""
+    is_extracted = source.wikipedia is not None and not is_url(pattern)
+    if is_extracted and (base / Path(pattern).expanduser()).is_dir():
+        return str(Path(pattern) / "**" / "wiki_*")
+    return pattern
 
 
 def list_corpus(corpus: Corpus, base: Path) -> list[tuple[InputFile, str]]:

@@ -149,7 +149,7 @@ def find_files(pattern: str, base: Path) -> list[InputFile]:
             next="name the files that are to be read, or give another directory with `--out`",
         )
     if not found and (base / wanted).is_dir():
-        raise _is_directory(pattern)
+        raise _is_directory(pattern, base / wanted)
     if not found:
         raise EmptyGlob(
             "the pattern matches no file",
@@ -205,8 +205,14 @@ def _list(directory: str, modified_ns: int, inode: int) -> list[str]:
 _listed = functools.lru_cache(maxsize=16)(_list)
 
 
-def _is_directory(pattern: str) -> EmptyGlob:
+def _is_directory(pattern: str, directory: Path) -> EmptyGlob:
     path = pattern.rstrip("/") or "/"
+    if next(directory.glob("*/wiki_[0-9]*"), None) is not None:
+        return EmptyGlob(
+            "is a directory that WikiExtractor wrote",
+            where=pattern,
+            next="say so with `--format wikipedia`; in a recipe, write wikipedia: {} below it",
+        )
     return EmptyGlob(
         "matches no file: it is a directory",
         where=pattern,

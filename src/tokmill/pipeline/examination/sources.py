@@ -14,7 +14,7 @@ from tokmill.pipeline.hashing import Hashing
 from tokmill.recipe import Recipe, Source
 from tokmill.recipe.section import Path_
 from tokmill.sources.hubfile import missing_package
-from tokmill.sources.readers import list_source, resolve_reading
+from tokmill.sources.readers import list_source, pattern_of, resolve_reading
 from tokmill.storage import codecs
 from tokmill.storage.blocks import open_stream, read_exactly
 from tokmill.storage.location import InputFile, is_url
@@ -38,7 +38,8 @@ def look_at_source(
             found.holds((*place, "reader"), resolve_reading, source, [], base)
         return None
     matched = [
-        found.holds(at, find_files, pattern, base) for at, pattern in patterns_at((*place, "files"), source)
+        found.holds(at, find_files, pattern_of(source, base, pattern), base)
+        for at, pattern in patterns_at((*place, "files"), source)
     ]
     if not all(matched):
         return None
