@@ -1,6 +1,7 @@
 # make demo   install and run a recipe over the demonstration corpus
 # make test   install what the tests need and run them
 # make faults the long fault suites
+# make random 3,000 recipes drawn at random, and what must hold of each
 # make docs   the site, into site/: no network, warnings are errors
 # make pages  every how-to page, block by block
 # make training  ablations of planted effects, and of none
@@ -16,7 +17,7 @@ RUNTIME := $(VENV)/.installed-runtime
 TESTING := $(VENV)/.installed-testing
 , := ,
 
-.PHONY: demo test faults recipes pages training screen docs lint format bench interop dist clean
+.PHONY: demo test faults random recipes pages training screen docs lint format bench interop dist clean
 
 demo: $(RUNTIME)
 	$(VENV)/bin/tokmill demo --out demo
@@ -30,6 +31,10 @@ test: $(TESTING)
 # every kill, fault and flip, and what is largest: more than an hour
 faults: $(TESTING)
 	$(VENV)/bin/python -m pytest -m slow_faults tests
+
+# recipes and corpora drawn at random: another seed each week; RANDOM_RECIPES_SEED names one. Hours
+random: $(TESTING)
+	$(VENV)/bin/python -m pytest -m slow_random -rP tests/random_recipes
 
 # the recipes against a loopback hub, and on real text where it is at hand
 recipes: $(TESTING)

@@ -38,33 +38,74 @@ from written import ZstdFile
 
 Record = dict[str, Any] | str
 
-WORDS = (
-    "the of and to with that have be a in it is was for on as by at from this are not or which mill river miller grain flour bread stone "
-    "wheel water winter summer turns grinds keeps sells bakes carries slowly often never village market road bridge garden old small heavy "
-    "white house people children morning evening weather price barrel sack horse cart song letter word number answer question reason time"
-).split()
+WORDS = ["the", "of", "and", "to", "with", "that", "have", "be", "a", "in", "it", "is", "was", "for", "on", "as", "by", "at", "from", "this", "are", "not", "or", "which", "mill", "river", "miller", "grain", "flour", "bread", "stone", "wheel", "water", "winter", "summer", "turns", "grinds", "keeps", "sells", "bakes", "carries", "slowly", "often", "never", "village", "market", "road", "bridge", "garden", "old", "small", "heavy", "white", "house", "people", "children", "morning", "evening", "weather", "price", "barrel", "sack", "horse", "cart", "song", "letter", "word", "number", "answer", "question", "reason", "time"]
 
 
 def prose(seed: int, sentences: int) -> str:
     """English enough for the rules: stop words, sentences, paragraphs. Of one seed always the same."""
     chance = random.Random(seed)
-    found = [" ".join(chance.choices(WORDS, k=chance.randrange(5, 18))).capitalize() + ". " for _ in range(sentences)]
+    found = [
+        " ".join(chance.choices(WORDS, k=chance.randrange(5, 18))).capitalize() + ". "
+        for _ in range(sentences)
+    ]
     return "".join(s[:-1] + "\n\n" if n % 5 == 4 else s for n, s in enumerate(found)).strip()
 
 
 HARD = [
-    *("", " ", "\n\n\t", "x", ".", "\0", "a\0b\0c", "\ufeffmark", "no\r\nunix\rlines\r\n", "line\u2028sep\u2029para"),
+    *(
+        "",
+        " ",
+        "\n\n\t",
+        "x",
+        ".",
+        "\0",
+        "a\0b\0c",
+        "\ufeffmark",
+        "no\r\nunix\rlines\r\n",
+        "line\u2028sep\u2029para",
+    ),
     *("e\u0301a\u030a n\u0303 \u1e9b\u0323 \ufb01", "שלום עולם, זה טקסט \u202e הפוך", "العربية نص من اليمين"),
-    *("👩\u200d👩\u200d👧 🇫🇷 ❤️‍🔥 🥺🥺", "漢字と仮名。日本語の文章です。中文没有空格的句子。", "ภาษาไทยไม่มีช่องว่างระหว่างคำ"),
-    *("<|endoftext|>", "text with <|im_end|> and </s> and <s> in it, and <fim_middle>", "\u200b\u00ad\u2060", "\ufdd0 \uffff"),
-    *("3.14159 2.71828 1,000,000 2024-02-30 192.168.0.1 a@b.example +49 30 1234567", "====", "a" * 3000, "\x85\x0b\x0c"),
-    *("- \n- \n• x\n...\n…", '{"json": "in text"}', "```\n\tcode()\n```", "İstanbul ſtraße ǅ K", "0" * 40, "'ſ ’s IT'S"),
+    *(
+        "👩\u200d👩\u200d👧 🇫🇷 ❤️‍🔥 🥺🥺",
+        "漢字と仮名。日本語の文章です。中文没有空格的句子。",
+        "ภาษาไทยไม่มีช่องว่างระหว่างคำ",
+    ),
+    *(
+        "<|endoftext|>",
+        "text with <|im_end|> and </s> and <s> in it, and <fim_middle>",
+        "\u200b\u00ad\u2060",
+        "\ufdd0 \uffff",
+    ),
+    *(
+        "3.14159 2.71828 1,000,000 2024-02-30 192.168.0.1 a@b.example +49 30 1234567",
+        "====",
+        "a" * 3000,
+        "\x85\x0b\x0c",
+    ),
+    *(
+        "- \n- \n• x\n...\n…",
+        '{"json": "in text"}',
+        "```\n\tcode()\n```",
+        "İstanbul ſtraße ǅ K",
+        "0" * 40,
+        "'ſ ’s IT'S",
+    ),
 ]
 BAD = [
     *('{"text": "\\ud800"}', '{"text": 1}', "{}", "not json", '{"text": NaN}', '{"text": "a", "text": "b"}'),
     *('{"text": null, "id": "nothing"}', '{"id": "bad-1", "text": "\xff\xfe"}', "[1, 2]", '{"text": "cut'),
 ]
-LICENSES = ["MIT", "Apache-2.0", "apache 2", "GPL-3.0", "CC-BY-SA-4.0", "cc by 4.0", "proprietary", "MIT OR GPL-3.0", ""]
+LICENSES = [
+    "MIT",
+    "Apache-2.0",
+    "apache 2",
+    "GPL-3.0",
+    "CC-BY-SA-4.0",
+    "cc by 4.0",
+    "proprietary",
+    "MIT OR GPL-3.0",
+    "",
+]
 HOSTS = ["www.mill.example", "mill.example", "blog.flour.example:8080", "127.0.0.1"]
 DATES = ["2019-01-05", "2024-02-29T12:00:00Z", "yesterday", "2021", ""]
 LANGUAGES = ["en", "fr", "de", "th", ""]
@@ -81,20 +122,28 @@ def draw_documents(rng: random.Random, count: int, tag: str, earlier: list[Recor
         if not is_clean and rng.random() < 0.04:
             found.append(rng.choice(BAD))
             continue
-        record: dict[str, Any] = {"text": _draw_text(rng, f"{tag}{number}", [r for r in earlier if isinstance(r, dict)])}
+        record: dict[str, Any] = {
+            "text": _draw_text(rng, f"{tag}{number}", [r for r in earlier if isinstance(r, dict)])
+        }
         if has_ids and rng.random() < 0.95:
             record["id"] = _draw_id(rng, tag, number)
         if has_urls and rng.random() < 0.9:
             host, page = rng.choice(HOSTS), rng.randrange(2 * count)
             slash, query = rng.choice(["", "/"]), rng.choice(["", "", "?utm_source=x", "#top"])
-            record["url"] = f"{rng.choice(['http', 'https'])}://{host}/{rng.choice(['a', 'casino', 'b'])}/{page}{slash}{query}"
+            record["url"] = (
+                f"{rng.choice(['http', 'https'])}://{host}/{rng.choice(['a', 'casino', 'b'])}/{page}{slash}{query}"
+            )
             if rng.random() < 0.6:
                 record["text"] = "\n".join([MENU[0], record["text"], *MENU[1:]])
         if has_licenses and rng.random() < 0.5:
             record["license"] = rng.choice(LICENSES)
         if has_dates:
             record["created_at"] = rng.choice(DATES)
-        record |= {"lang": rng.choice(LANGUAGES), "part": rng.choice(PARTS), "weight": round(rng.random() * 5, 2)}
+        record |= {
+            "lang": rng.choice(LANGUAGES),
+            "part": rng.choice(PARTS),
+            "weight": round(rng.random() * 5, 2),
+        }
         record |= {"robots": rng.choice(["", "", "noai", "noindex, nofollow"]), "quality": rng.randrange(10)}
         found.append(record)
         earlier.append(record)
@@ -104,7 +153,14 @@ def draw_documents(rng: random.Random, count: int, tag: str, earlier: list[Recor
 def _draw_id(rng: random.Random, tag: str, number: int) -> Any:
     if rng.random() < 0.06:
         number = rng.randrange(number + 1)  # two documents of one id
-    odd = [number, f"{tag}/{number}", f"{tag} {number}\n", f"{tag}é{number}", f"http://x/{number}?a=b", f"sha256:{number}"]
+    odd = [
+        number,
+        f"{tag}/{number}",
+        f"{tag} {number}\n",
+        f"{tag}é{number}",
+        f"http://x/{number}?a=b",
+        f"sha256:{number}",
+    ]
     return rng.choice(odd) if rng.random() < 0.1 else f"{tag}-{number}"
 
 
@@ -144,16 +200,28 @@ def draw_conversations(rng: random.Random, count: int, tag: str, role: str, cont
         turns = ["user", "assistant"] * rng.randrange(1, 4)
         said = [rng.choice([*HARD[3:], prose(rng.randrange(10**6), 2)]) or "yes" for _ in turns]
         turns, said = (["system", *turns], ["Be kind.", *said]) if rng.random() < 0.3 else (turns, said)
-        messages = [{role: names.get(turn, turn), content: text} for turn, text in zip(turns, said, strict=True)]
-        record: dict[str, Any] = {"id": _draw_id(rng, tag, number), "messages": messages, "quality": number % 7}
+        messages = [
+            {role: names.get(turn, turn), content: text} for turn, text in zip(turns, said, strict=True)
+        ]
+        record: dict[str, Any] = {
+            "id": _draw_id(rng, tag, number),
+            "messages": messages,
+            "quality": number % 7,
+        }
         record |= {"license": rng.choice(LICENSES)} if rng.random() < 0.5 else {}
-        found.append(record if rng.random() < 0.97 else {"id": f"bad{number}", "messages": [{role: "nobody"}]})
+        found.append(
+            record if rng.random() < 0.97 else {"id": f"bad{number}", "messages": [{role: "nobody"}]}
+        )
     return found
 
 
 def draw_pairs(rng: random.Random, count: int, tag: str) -> list[Record]:
     return [
-        {"id": f"{tag}{n}", "src_text": rng.choice(HARD[3:]) if rng.random() < 0.2 else prose(n, 1), "tgt_text": prose(n + 5, 1)}
+        {
+            "id": f"{tag}{n}",
+            "src_text": rng.choice(HARD[3:]) if rng.random() < 0.2 else prose(n, 1),
+            "tgt_text": prose(n + 5, 1),
+        }
         for n in (rng.randrange(5 * count) for _ in range(count))
     ]
 
@@ -184,7 +252,10 @@ def _mappings(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 
 def _lines(records: Sequence[Record]) -> bytes:
-    lines = [r.encode("latin-1") if isinstance(r, str) else json.dumps(r, ensure_ascii=len(r) % 2 > 0).encode() for r in records]
+    lines = [
+        r.encode("latin-1") if isinstance(r, str) else json.dumps(r, ensure_ascii=len(r) % 2 > 0).encode()
+        for r in records
+    ]
     return b"".join(line + b"\n" for line in lines)
 
 
@@ -237,7 +308,9 @@ def _archive(path: str, records: Sequence[Record]) -> list[bytes]:
         http = f"HTTP/1.1 {200 if number % 9 else 404} OK\r\nContent-Type: text/html; charset=utf-8\r\n\r\n{page}"
         is_page = path.endswith(".warc")
         body = (http if is_page else text).encode("utf-8", "replace")
-        kind, media = ("response", "application/http; msgtype=response") if is_page else ("conversion", "text/plain")
+        kind, media = (
+            ("response", "application/http; msgtype=response") if is_page else ("conversion", "text/plain")
+        )
         url = record.get("url", f"http://pages.example/{number}")
         head = f"WARC/1.0\r\nWARC-Type: {kind}\r\nWARC-Target-URI: {url}\r\nWARC-Date: 2024-03-0{1 + number % 9}T00:00:00Z\r\n"
         head += f"WARC-Record-ID: <urn:uuid:{number:08x}-0000-0000-0000-000000000000>\r\nContent-Type: {media}\r\n"
@@ -251,13 +324,20 @@ def _posts(records: Sequence[Record]) -> bytes:
         text, key = re.sub(r"[^\t\n\r\x20-\ud7ff]", "", text_of(record)), 2 * number + 1
         date = 'CreationDate="2019-01-01T00:00:00.000"'
         title = f'Title="Question {number}" Tags="&lt;mill&gt;" AcceptedAnswerId="{key + 1}"'
-        lines.append(f'<row Id="{key}" PostTypeId="1" Score="{number % 5 - 1}" {date} {title} Body="{escape(text)}" />')
-        lines.append(f'<row Id="{key + 1}" PostTypeId="2" ParentId="{key}" Score="{number % 3}" {date} Body="{escape(text[:9])} yes." />')
+        lines.append(
+            f'<row Id="{key}" PostTypeId="1" Score="{number % 5 - 1}" {date} {title} Body="{escape(text)}" />'
+        )
+        lines.append(
+            f'<row Id="{key + 1}" PostTypeId="2" ParentId="{key}" Score="{number % 3}" {date} Body="{escape(text[:9])} yes." />'
+        )
     return ('<?xml version="1.0" encoding="utf-8"?>\n<posts>\n' + "\n".join(lines) + "\n</posts>\n").encode()
 
 
 def _wikiextractor(records: Sequence[Record]) -> bytes:
-    blocks = [f'<doc id="{n}" url="http://wiki/{n}" title="T{n}">\nT{n}\n\n{text_of(r)}\n</doc>\n' for n, r in enumerate(records)]
+    blocks = [
+        f'<doc id="{n}" url="http://wiki/{n}" title="T{n}">\nT{n}\n\n{text_of(r)}\n</doc>\n'
+        for n, r in enumerate(records)
+    ]
     return "".join(blocks).encode("utf-8", "replace")
 
 
@@ -265,7 +345,9 @@ def _mail(records: Sequence[Record]) -> bytes:
     found = []
     for number, record in enumerate(_mappings(records)):
         body = base64.encodebytes(text_of(record).encode("utf-8", "replace")).decode()
-        head = f"From a@b.example Mon Jan  1 00:00:00 2024\nMessage-ID: <{record.get('id', number)}@b.example>\n".replace("\n<", "<")
+        head = f"From a@b.example Mon Jan  1 00:00:00 2024\nMessage-ID: <{record.get('id', number)}@b.example>\n".replace(
+            "\n<", "<"
+        )
         head += f"Subject: mill {number}\nDate: Mon, 1 Jan 2024 00:00:0{number % 9} +0000\nContent-Type: text/plain; charset=utf-8\n"
         found.append(f"{head}Content-Transfer-Encoding: base64\n\n{body}\n")
     return "".join(found).encode("utf-8", "replace")
@@ -276,7 +358,10 @@ def _tar(records: Sequence[Record]) -> bytes:
     with tarfile.open(fileobj=sink, mode="w") as archive:
         for number, record in enumerate(_mappings(records)):
             meta = {key: value for key, value in record.items() if key != "text"}
-            for ending, data in (("txt", text_of(record).encode("utf-8", "replace")), ("json", json.dumps(meta).encode())):
+            for ending, data in (
+                ("txt", text_of(record).encode("utf-8", "replace")),
+                ("json", json.dumps(meta).encode()),
+            ):
                 member = tarfile.TarInfo(f"shard/{number:04d}.{ending}")
                 member.size = len(data)
                 archive.addfile(member, io.BytesIO(data))
@@ -316,13 +401,25 @@ _WRITERS: dict[str, Callable[[Sequence[Record]], bytes]] = {
     "wiki_00": _wikiextractor,
     ".mbox": _mail,
     ".tar": _tar,
-    ".box": lambda records: "".join(f"b{n}\n\n{text_of(r)}%%\n" for n, r in enumerate(records)).encode("utf-8", "replace"),
-    ".pdf": lambda records: make_pdf([re.sub(r"[^ -~\n]", "", text_of(r)).split("\n")[:40] or ["-"] for r in records]),
+    ".box": lambda records: "".join(f"b{n}\n\n{text_of(r)}%%\n" for n, r in enumerate(records)).encode(
+        "utf-8", "replace"
+    ),
+    ".pdf": lambda records: make_pdf(
+        [re.sub(r"[^ -~\n]", "", text_of(r)).split("\n")[:40] or ["-"] for r in records]
+    ),
 }
 
 # --- files that are made of their name alone ---
 
-SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<fim_prefix>", "<fim_middle>", "<fim_suffix>", "<|pad|>"]
+SPECIAL = [
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<fim_prefix>",
+    "<fim_middle>",
+    "<fim_suffix>",
+    "<|pad|>",
+]
 _SENTENCES = [prose(seed, 3) for seed in range(60)]
 HOOKS = '''
 import json
@@ -377,7 +474,9 @@ def _byte_bpe(size: int = 400) -> bytes:
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
     trained.train_from_iterator(
         _SENTENCES,
-        tokenizers.trainers.BpeTrainer(vocab_size=size, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False),
+        tokenizers.trainers.BpeTrainer(
+            vocab_size=size, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
+        ),
     )
     return trained.to_str().encode()
 
@@ -392,7 +491,16 @@ def _sentencepiece(kind: str) -> bytes:
 
 
 def _ranks() -> bytes:
-    tokens = [bytes([byte]) for byte in range(256)] + [b"th", b"the", b" the", b"wi", b"with", b" with", b"in", b"ing"]
+    tokens = [bytes([byte]) for byte in range(256)] + [
+        b"th",
+        b"the",
+        b" the",
+        b"wi",
+        b"with",
+        b" with",
+        b"in",
+        b"ing",
+    ]
     return b"".join(base64.b64encode(token) + b" %d\n" % rank for rank, token in enumerate(tokens))
 
 
@@ -407,7 +515,9 @@ def _trained(kind: str) -> bytes:
         negative = [f"{place}/bad.jsonl"] if kind != "perplexity" else ()
         out = Path(place) / "model"
         tokmill.score_train(positive=f"{place}/good.jsonl", negative=negative, out=out, kind=kind)  # type: ignore[arg-type]
-        file = out if out.is_file() else next(path for path in sorted(out.iterdir()) if path.suffix != ".json")
+        file = (
+            out if out.is_file() else next(path for path in sorted(out.iterdir()) if path.suffix != ".json")
+        )
         return file.read_bytes()
 
 
@@ -435,7 +545,8 @@ _MADE: dict[str, Callable[[], bytes]] = {
     "chat_template.jinja": _TEMPLATE.encode,
     "lists/hosts.txt": lambda: b"flour.example\nhttp://mill.example/casino/3\n",
     "benchmark.jsonl": lambda: b"".join(
-        json.dumps({"question": prose(seed, 2), "answer": prose(seed + 1, 1)}).encode() + b"\n" for seed in range(0, 990, 90)
+        json.dumps({"question": prose(seed, 2), "answer": prose(seed + 1, 1)}).encode() + b"\n"
+        for seed in range(0, 990, 90)
     ),
 }
 

@@ -1,7 +1,7 @@
 """A suite of cases: which is drawn next, which pairs of options were met, and what is left of one that fails.
 
-    draw      of some recipes the one whose pairs of options were met least
-    shrink    sections, options, sources, documents and lines are taken out, as long as the same fault remains
+draw      a recipe with two options that were seldom drawn together
+shrink    sections, options, sources, documents and lines are taken out, as long as the same fault remains
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 import random
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -17,25 +18,34 @@ from pathlib import Path
 from typing import Any
 
 from random_recipes.oracles import Fault, Refused, try_case
-from random_recipes.recipes import Case, draw_case, options, repaired
-
-CANDIDATES = 3
+from random_recipes.recipes import Case, draw_case, drawable, options, repaired
 
 
 class Pairs:
-    """How often each two options were in one recipe that was milled to its end."""
+    """How often each two options were in one recipe: drawn, and milled to its end."""
 
     def __init__(self) -> None:
-        self.drawn: Counter[tuple[str, str]] = Counter()
-        self.met: Counter[tuple[str, str]] = Counter()
+        self.drawn: Counter[tuple[str, ...]] = Counter()
+        self.met: Counter[tuple[str, ...]] = Counter()
+        self.seen: set[str] = set()
 
-    def novelty(self, names: list[str]) -> float:
-        pairs = list(itertools.combinations(names, 2))
-        return sum(1 / (1 + self.drawn[pair]) for pair in pairs)
+    def rarest(self, rng: random.Random, among: int = 300) -> frozenset[str]:
+        """Words of two options that were seldom drawn together."""
+        names = sorted(drawable() | self.seen)
+        pairs = [tuple(sorted(rng.sample(names, 2))) for _ in range(among)]
+        one, other = min(pairs, key=lambda pair: self.drawn[pair])
+        return frozenset(re.split(r"[.=]", f"{one}.{other}"))
+
+    def add(self, names: list[str]) -> None:
+        self.seen |= set(names)
+        self.drawn.update(itertools.combinations(names, 2))
 
     def table(self) -> str:
         """Option, option, in how many recipes; least first."""
-        lines = [f"{count}\t{one}\t{other}" for (one, other), count in sorted(self.met.items(), key=lambda item: (item[1], item[0]))]
+        lines = [
+            f"{count}\t{one}\t{other}"
+            for (one, other), count in sorted(self.met.items(), key=lambda item: (item[1], item[0]))
+        ]
         return "\n".join(["met\toption\tand", *lines]) + "\n"
 
 
@@ -51,6 +61,7 @@ class Suite:
     def __init__(self, seed: str, scratch: Path, dear: float = 1.0, shrink_seconds: float = 60) -> None:
         self.seed, self.scratch, self.dear, self.shrink_seconds = seed, scratch, dear, shrink_seconds
         self.rng = random.Random(f"random recipes {seed}")
+        self.begun = time.monotonic()
         self.pairs = Pairs()
         self.faults: dict[str, Found] = {}
         self.refusals: Counter[str] = Counter()
@@ -58,13 +69,11 @@ class Suite:
         self.did: Counter[str] = Counter()
 
     def draw(self) -> Case:
-        found: list[tuple[Case, list[str]]] = []
-        while len(found) < CANDIDATES:
-            if (case := draw_case(random.Random(self.rng.getrandbits(64)))) is not None:
-                found.append((case, sorted(options(case.recipe))))
-        case, names = max(found, key=lambda one: self.pairs.novelty(one[1]))
-        self.pairs.drawn.update(itertools.combinations(names, 2))
-        return case
+        while True:
+            rng = random.Random(self.rng.getrandbits(64))
+            if (case := draw_case(rng, self.pairs.rarest(rng))) is not None:
+                self.pairs.add(sorted(options(case.recipe)))
+                return case
 
     def try_one(self, name: str, case: Case) -> None:
         try:
@@ -80,13 +89,24 @@ class Suite:
                 self.faults[fault.kind].times += 1
                 return
             print(f"case {name}: {fault.kind}", flush=True)
-            self.faults[fault.kind] = Found(name, *shrink(case, fault, self.scratch / "shrunk", self.dear, self.shrink_seconds))
+            self.faults[fault.kind] = Found(
+                name, *shrink(case, fault, self.scratch / "shrunk", self.dear, self.shrink_seconds)
+            )
 
-    def told(self, seconds: float) -> str:
-        lines = [f"seed {self.seed}: {seconds:.0f} s, {dict(self.did)}, {self.refusals.total()} refused, {len(self.pairs.met)} pairs met"]
-        lines += [f"  refused {count} times: {place}, as: {self.examples[place]}" for place, count in self.refusals.most_common(30)]
+    def told(self) -> str:
+        lines = [
+            f"seed {self.seed}: {time.monotonic() - self.begun:.0f} s, {dict(self.did)}, {self.refusals.total()} refused, {len(self.pairs.met)} pairs met"
+        ]
+        lines += [
+            f"  refused {count} times: {place}, as: {self.examples[place]}"
+            for place, count in self.refusals.most_common(30)
+        ]
         for kind, found in sorted(self.faults.items(), key=lambda item: -item[1].times):
-            lines += [f"\n=== {kind}   ({found.times} times, first case {found.name})", found.what, repr(found.case.as_json())[:6000]]
+            lines += [
+                f"\n=== {kind}   ({found.times} times, first case {found.name})",
+                found.what,
+                repr(found.case.as_json())[:6000],
+            ]
         return "\n".join(lines)
 
 
@@ -117,13 +137,22 @@ def _smaller(case: Case) -> Iterator[Case]:
         step = (len(records) + 1) // 2
         while step:
             for start in range(0, len(records), step):
-                yield Case(case.recipe, {**case.files, path: records[:start] + records[start + step :]}, case.neighbour, case.seed)
+                yield Case(
+                    case.recipe,
+                    {**case.files, path: records[:start] + records[start + step :]},
+                    case.neighbour,
+                    case.seed,
+                )
             step = step // 2
     for place in _places(case.recipe, ()):
         recipe, neighbour = _without(case.recipe, place), _without(case.neighbour, place)
         if recipe is not None:
             mentioned = str([recipe, neighbour])
-            files = {path: records for path, records in case.files.items() if any(part in mentioned for part in path.split("/"))}
+            files = {
+                path: records
+                for path, records in case.files.items()
+                if any(part in mentioned for part in path.split("/"))
+            }
             yield Case(recipe, files, neighbour or recipe, case.seed)
     for path, records in case.files.items():
         for index, record in enumerate(records):
@@ -135,12 +164,23 @@ def _smaller(case: Case) -> Iterator[Case]:
                         smaller = {name: own for name, own in record.items() if name != key}
                     else:
                         continue
-                    yield Case(case.recipe, {**case.files, path: [*records[:index], smaller, *records[index + 1 :]]}, case.neighbour, case.seed)
+                    yield Case(
+                        case.recipe,
+                        {**case.files, path: [*records[:index], smaller, *records[index + 1 :]]},
+                        case.neighbour,
+                        case.seed,
+                    )
 
 
 def _places(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
     """From the outside in, the last of a list first."""
-    keys = list(value) if isinstance(value, dict) else list(reversed(range(len(value)))) if isinstance(value, list) else []
+    keys = (
+        list(value)
+        if isinstance(value, dict)
+        else list(reversed(range(len(value))))
+        if isinstance(value, list)
+        else []
+    )
     for key in keys:
         yield (*path, key)
     for key in keys:
@@ -151,10 +191,21 @@ def _without(recipe: Any, place: tuple[Any, ...]) -> Any:
     smaller = copy.deepcopy(recipe)
     holder = smaller
     for part in place[:-1]:
-        if not (isinstance(holder, dict) and part in holder or isinstance(holder, list) and isinstance(part, int) and part < len(holder)):
+        if not (
+            (isinstance(holder, dict)
+            and part in holder)
+            or (isinstance(holder, list)
+            and isinstance(part, int)
+            and part < len(holder))
+        ):
             return None
         holder = holder[part]
-    if isinstance(holder, dict) and place[-1] in holder or isinstance(holder, list) and place[-1] < len(holder):
+    if (
+        (isinstance(holder, dict)
+        and place[-1] in holder)
+        or (isinstance(holder, list)
+        and place[-1] < len(holder))
+    ):
         del holder[place[-1]]
         return repaired(smaller)
     return None

@@ -77,7 +77,11 @@ class Run:
     def files(self, step: str, table: str) -> dict[str, Path]:
         """Of one table of a step by their numbers, as the manifest of the step lists them."""
         listed = self.manifests.get(step, {"files": []})["files"]
-        return {_number(Path(entry["path"])): self.directory / step / entry["path"] for entry in listed if entry["table"] == table}
+        return {
+            _number(Path(entry["path"])): self.directory / step / entry["path"]
+            for entry in listed
+            if entry["table"] == table
+        }
 
     def _read_documents(self) -> None:
         for source in self.sources:
@@ -86,7 +90,14 @@ class Run:
                 edited = {row["row"]: row["text"] for row in _rows(edits.get(number))}
                 marked = _rows(marks.get(number))
                 for row, found in enumerate(_rows(path)):
-                    doc = Doc(source, f"{source}/{number}", row, found["doc_id"], found["text"], edited.get(row, found["text"]))
+                    doc = Doc(
+                        source,
+                        f"{source}/{number}",
+                        row,
+                        found["doc_id"],
+                        found["text"],
+                        edited.get(row, found["text"]),
+                    )
                     if marked:
                         doc.license = marked[row]["license"]
                         doc.gone = None if marked[row]["kept"] else ("clean", "?")
@@ -95,7 +106,10 @@ class Run:
             for line in self.ledger(f"clean/{source}"):
                 doc = self._by_place[line["shard"], line["row"]]
                 if line["verdict"] != "edit":
-                    self.check(doc.gone == ("clean", "?"), f"clean ledger: {doc.doc_id} is in it, and kept by its marks")
+                    self.check(
+                        doc.gone == ("clean", "?"),
+                        f"clean ledger: {doc.doc_id} is in it, and kept by its marks",
+                    )
                     doc.gone = ("clean", line["reason"])
         for doc in self.docs:
             self.check(doc.gone != ("clean", "?"), f"clean ledger: {doc.doc_id} left without a row")
@@ -110,40 +124,60 @@ class Run:
     def _read_copies(self) -> None:
         self._leave("scores")
         self._leave("dedup")
-        self.shards = self.manifests.get("dedup", self.manifests.get("split", {"facts": {}}))["facts"].get("shards", [])
-        for table in ("trims", "templates", "edits"):
+        self.shards = self.manifests.get("dedup", self.manifests.get("split", {"facts": {}}))["facts"].get(
+            "shards", []
+        )
+        listed = {entry["table"] for entry in self.manifests.get("dedup", {"files": []})["files"]}
+        for table in sorted(listed, key=lambda table: table == "trims"):  # passages are cut last
             for number, path in self.files("dedup", table).items():
-                for row in _rows(path):
-                    if "text" in row:
+                if path.suffix == ".parquet" and pq.read_schema(path).names == ["row", "text"]:
+                    for row in _rows(path):
                         self._by_place[self.shards[_place(number)], row["row"]].text = row["text"]
         for line in self.ledger("dedup"):
             if line["verdict"] == "drop" and line["match_shard"] is not None:
                 match = self._by_place.get((line["match_shard"], line["match_row"]))
                 who = f"{line['reason']} of {line['source']}/{line['doc_id']}"
                 if match is not None:
-                    self.check(match.gone is None or match.gone[0] == "split", f"dedup match: {who} names {match.doc_id}, which is gone: {match.gone}")
+                    self.check(
+                        match.gone is None or match.gone[0] == "split",
+                        f"dedup match: {who} names {match.doc_id}, which is gone: {match.gone}",
+                    )
                 else:
-                    self.check(line["reason"].startswith("reference_"), f"dedup match: {who} names no document")
+                    self.check(
+                        line["reason"].startswith("reference_"), f"dedup match: {who} names no document"
+                    )
 
     def _read_splits(self) -> None:
         self._leave("split")
         labels = self.files("split", "labels")
-        shards = self.shards or sorted({doc.shard for doc in self.docs}, key=[doc.shard for doc in self.docs].index)
+        shards = self.shards or sorted(
+            {doc.shard for doc in self.docs}, key=[doc.shard for doc in self.docs].index
+        )
         for number, path in labels.items():
             for row, label in enumerate(_rows(path)):
                 doc = self._by_place[shards[_place(number)], row]
                 doc.split = SPLITS[label["split"]] if label["split"] in range(3) else None
-                self.check((doc.split is None) == (doc.gone is not None), f"split labels: {doc.doc_id} is {doc.split}, and {doc.gone}")
+                self.check(
+                    (doc.split is None) == (doc.gone is not None),
+                    f"split labels: {doc.doc_id} is {doc.split}, and {doc.gone}",
+                )
 
     def _read_tokens(self) -> None:
-        shards = self.shards or sorted({doc.shard for doc in self.docs}, key=[doc.shard for doc in self.docs].index)
+        shards = self.shards or sorted(
+            {doc.shard for doc in self.docs}, key=[doc.shard for doc in self.docs].index
+        )
         for entry in self.manifests.get("tokens", {"files": []})["files"]:
             path = self.directory / "tokens" / entry["path"]
             if path.name.startswith("lengths-"):
                 split, number = Path(entry["path"]).parts[0], _number(path)
-                stored = MegatronFile(path.with_name(path.name.replace("lengths-", "tokens-").removesuffix(".parquet")))
+                stored = MegatronFile(
+                    path.with_name(path.name.replace("lengths-", "tokens-").removesuffix(".parquet"))
+                )
                 rows = _rows(path)
-                self.check(len(rows) == len(stored), f"tokens: {entry['path']} has {len(rows)} lengths of {len(stored)} sequences")
+                self.check(
+                    len(rows) == len(stored),
+                    f"tokens: {entry['path']} has {len(rows)} lengths of {len(stored)} sequences",
+                )
                 for sequence, line in enumerate(rows):
                     doc = self._by_place[shards[_place(number)], line["row"]]
                     doc.ids = stored.sequence(sequence)
@@ -170,7 +204,9 @@ class Run:
     def kept_after(self, stage: str, source: str | None = None) -> int:
         later = ("clean", "scores", "dedup", "split")
         gone = later[: later.index(stage) + 1]
-        return sum(doc.gone is None or doc.gone[0] not in gone for doc in self.docs if source in (None, doc.source))
+        return sum(
+            doc.gone is None or doc.gone[0] not in gone for doc in self.docs if source in (None, doc.source)
+        )
 
     def check_manifests(self) -> None:
         for step, manifest in self.manifests.items():
@@ -186,24 +222,40 @@ class Run:
                 continue
             counts, ledger = self.manifests[f"ingest/{source}"]["counts"], self.ledger(f"ingest/{source}")
             self.same(f"ingest/{source} kept", counts["kept"], len(own))
-            self.same(f"ingest/{source} text_bytes", counts["text_bytes"], sum(len(doc.received.encode()) for doc in own))
-            self.same(f"ingest/{source} text_chars", counts["text_chars"], sum(len(doc.received) for doc in own))
+            self.same(
+                f"ingest/{source} text_bytes",
+                counts["text_bytes"],
+                sum(len(doc.received.encode()) for doc in own),
+            )
+            self.same(
+                f"ingest/{source} text_chars", counts["text_chars"], sum(len(doc.received) for doc in own)
+            )
             lines = Counter((line["verdict"], line["reason"]) for line in ledger)
             said = {("drop", r): n for r, n in counts["dropped"].items() if r != "not_sampled"}
-            self.same(f"ingest/{source} ledger", said | {("quarantine", r): n for r, n in counts["quarantined"].items()}, dict(lines))
+            self.same(
+                f"ingest/{source} ledger",
+                said | {("quarantine", r): n for r, n in counts["quarantined"].items()},
+                dict(lines),
+            )
             self._check_cleaning(source, own)
         self._check_step("dedup", {"dedup"})
         self._check_step("split", {"split"})
         if "split" in self.manifests:
             counts = self.manifests["split"]["counts"]
             for split in self.manifests["split"]["facts"]["splits"]:
-                self.same(f"split {split}", counts.get(split, 0), sum(doc.split == split for doc in self.docs))
+                self.same(
+                    f"split {split}", counts.get(split, 0), sum(doc.split == split for doc in self.docs)
+                )
         if "tokens" in self.manifests:
             counts, sums = self.manifests["tokens"]["counts"], Counter[str]()
             for doc in self.docs:
                 if doc.split:
                     sums[doc.split] += len(doc.ids if doc.ids is not None else ())
-            self.same("tokens by split", {k: v for k, v in counts["tokens"].items() if v}, {k: v for k, v in sums.items() if v})
+            self.same(
+                "tokens by split",
+                {k: v for k, v in counts["tokens"].items() if v},
+                {k: v for k, v in sums.items() if v},
+            )
             self.same("tokens in", counts["in"], sum(doc.split is not None for doc in self.docs))
 
     def _check_cleaning(self, source: str, own: list[Doc]) -> None:
@@ -215,9 +267,15 @@ class Run:
         self.same(f"clean/{source} kept", counts["kept"], len(kept))
         for verdict, key in (("drop", "dropped"), ("quarantine", "quarantined"), ("edit", "edited")):
             lines = Counter(line["reason"] for line in ledger if line["verdict"] == verdict)
-            self.same(f"clean/{source} {key}", {r: n for r, n in counts.get(key, {}).items() if n}, dict(lines))
+            self.same(
+                f"clean/{source} {key}", {r: n for r, n in counts.get(key, {}).items() if n}, dict(lines)
+            )
         licenses = Counter(doc.license or "unknown" for doc in kept)
-        self.same(f"clean/{source} licenses", {k: v["docs"] for k, v in counts.get("licenses", {}).items() if v["docs"]}, dict(licenses))
+        self.same(
+            f"clean/{source} licenses",
+            {k: v["docs"] for k, v in counts.get("licenses", {}).items() if v["docs"]},
+            dict(licenses),
+        )
 
     def _check_step(self, step: str, stages: set[str]) -> None:
         if step not in self.manifests:
@@ -249,7 +307,10 @@ class Run:
                         sums["tokens"][source] += end - start
                         met.add((source, doc_id))
                         splits = {doc.split for doc in by_name[source, doc_id]}
-                        self.check(path.parent.name in splits, f"{step}: {source}/{doc_id} is in {path.parent.name}, and of {splits}")
+                        self.check(
+                            path.parent.name in splits,
+                            f"{step}: {source}/{doc_id} is in {path.parent.name}, and of {splits}",
+                        )
             counts = manifest["counts"]
             if sums["rows"]:
                 self.same(f"{step} rows", counts["rows"], sum(sums["rows"].values()))
@@ -262,21 +323,44 @@ class Run:
 
     def check_report(self, report: Json) -> None:
         totals, split = report["totals"], [doc for doc in self.docs if doc.split]
-        ingested = [self.manifests[f"ingest/{s}"]["counts"] for s in self.sources if f"ingest/{s}" in self.manifests]
+        ingested = [
+            self.manifests[f"ingest/{s}"]["counts"] for s in self.sources if f"ingest/{s}" in self.manifests
+        ]
         self.same("report records", totals["records"], sum(counts["in"] for counts in ingested))
-        self.same("report text_bytes", totals["text_bytes"], sum(len(doc.received.encode()) for doc in self.docs))
+        self.same(
+            "report text_bytes", totals["text_bytes"], sum(len(doc.received.encode()) for doc in self.docs)
+        )
         if "split" in self.manifests:
             self.same("report kept", totals["kept"], len(split))
         if "tokens" in self.manifests:
-            self.same("report tokens", totals["tokens"], sum(len(doc.ids) for doc in split if doc.ids is not None))
+            self.same(
+                "report tokens", totals["tokens"], sum(len(doc.ids) for doc in split if doc.ids is not None)
+            )
             licenses = Counter(doc.license or "unknown" for doc in split)
-            self.same("report shares by license", {one["name"]: one["docs"] for one in report["shares"]["license"]}, dict(licenses))
+            self.same(
+                "report shares by license",
+                {one["name"]: one["docs"] for one in report["shares"]["license"]},
+                dict(licenses),
+            )
         for one in report["sources"]:
             own = [doc for doc in self.docs if doc.source == one["name"]]
             self.same(f"report {one['name']} ingested", one["ingested"], len(own))
-            self.same(f"report {one['name']} kept_by_clean", one["kept_by_clean"], self.kept_after("clean", one["name"]))
-        lost = Counter((line["stage"], line["reason"]) for step in self.manifests for line in self.ledger(step) if line["verdict"] != "edit")
-        said = {(one["stage"], one["reason"]): one["docs"] for one in report["drops"] if one["stage"] in ("ingest", "clean", "dedup", "split", "scores")}
+            self.same(
+                f"report {one['name']} kept_by_clean",
+                one["kept_by_clean"],
+                self.kept_after("clean", one["name"]),
+            )
+        lost = Counter(
+            (line["stage"], line["reason"])
+            for step in self.manifests
+            for line in self.ledger(step)
+            if line["verdict"] != "edit"
+        )
+        said = {
+            (one["stage"], one["reason"]): one["docs"]
+            for one in report["drops"]
+            if one["stage"] in ("ingest", "clean", "dedup", "split", "scores")
+        }
         said = {key: docs for key, docs in said.items() if key[1] != "not_sampled"}
         self.same("report drops", said, dict(lost))
 
@@ -288,7 +372,10 @@ class Run:
         self.same(f"why {doc.doc_id!r}: kept", kept, sum(one.gone is None for one in same))
         for one in same:
             if one.gone and one.gone[0] in ("clean", "dedup"):
-                self.check(any(one.gone[1] in outcome for outcome in told), f"why {doc.doc_id!r}: no outcome tells {one.gone}: {told}")
+                self.check(
+                    any(one.gone[1] in outcome for outcome in told),
+                    f"why {doc.doc_id!r}: no outcome tells {one.gone}: {told}",
+                )
 
 
 def contents(directory: Path) -> Iterator[tuple[str, bytes]]:
@@ -326,6 +413,9 @@ def own_ids(doc: Doc, others: bytes) -> bytes | None:
         return None
     ids = np.asarray(doc.ids).astype("<i4")
     for start in range(0, len(ids) - 10, 5):
-        if len(set(ids[start : start + 10].tolist())) > 5 and (piece := ids[start : start + 10].tobytes()) not in others:
+        if (
+            len(set(ids[start : start + 10].tolist())) > 5
+            and (piece := ids[start : start + 10].tobytes()) not in others
+        ):
             return piece
     return None

@@ -40,14 +40,51 @@ NOT_DRAWN = {
     "tokenizer.train.sample_megabytes": "is far more than these texts",
 }
 KINDS = {
-    **{"jsonl": 10, "json": 1, "csv": 1, "tsv": 1, "parquet": 2, "arrow": 1, "feather": 1, "txt": 2, "chat": 3, "parallel": 1},
-    **{"wikipedia": 1, "stackexchange": 1, "warc": 1, "wet": 1, "mbox": 1, "directory": 1.5, "webdataset": 1, "reader": 1, "pdf": 0.2},
+
+        "jsonl": 10,
+        "json": 1,
+        "csv": 1,
+        "tsv": 1,
+        "parquet": 2,
+        "arrow": 1,
+        "feather": 1,
+        "txt": 2,
+        "chat": 3,
+        "parallel": 1
+    ,
+
+        "wikipedia": 1,
+        "stackexchange": 1,
+        "warc": 1,
+        "wet": 1,
+        "mbox": 1,
+        "directory": 1.5,
+        "webdataset": 1,
+        "reader": 1,
+        "pdf": 0.2
+    ,
 }
 OF_RECORDS = ("jsonl", "json", "csv", "tsv", "parquet", "arrow", "feather")
 MEASURES = {
-    **{"chars": [1, 20, 200, 2000], "words": [1, 5, 60], "digit_share": ["0.1", "0.3"], "lines": [1, 4], "mean_word_length": [3, 9]},
-    **{"upper_share": ["0.2"], "dup_5gram_share": ["0.1"], "longest_line": [100, 4000], "symbol_share": ["0.05", "0.2"]},
-    **{"hooks.py:exclamations": [0, 1], "hooks.py:vowels": ["0.1", "0.3"], "stop_words": [1, 2], "top_2gram_share": ["0.2"]},
+
+        "chars": [1, 20, 200, 2000],
+        "words": [1, 5, 60],
+        "digit_share": ["0.1", "0.3"],
+        "lines": [1, 4],
+        "mean_word_length": [3, 9]
+    ,
+
+        "upper_share": ["0.2"],
+        "dup_5gram_share": ["0.1"],
+        "longest_line": [100, 4000],
+        "symbol_share": ["0.05", "0.2"]
+    ,
+
+        "hooks.py:exclamations": [0, 1],
+        "hooks.py:vowels": ["0.1", "0.3"],
+        "stop_words": [1, 2],
+        "top_2gram_share": ["0.2"]
+    ,
 }
 PACKS = ["gopher-quality", "gopher-repetition", "c4", "fineweb", "stage-a", "web-en", "code"]
 DETECTORS = [*["fasttext"] * 6, "py3langid", "langdetect"]  # the last takes 30 ms for a text
@@ -82,8 +119,12 @@ class Case:
 class Draw:
     """What one recipe is drawn with: sections know of each other what they must."""
 
-    def __init__(self, rng: random.Random) -> None:
-        self.rng = rng
+    def __init__(self, rng: random.Random, wanted: frozenset[str] = frozenset(), most: int = 100) -> None:
+        self.rng, self.wanted, self.most = (
+            rng,
+            wanted,
+            most,
+        )  # words of options that shall be there; documents of a source
         self.files: dict[str, list[corpora.Record]] = {}
         self.earlier: list[corpora.Record] = []
         self.sources: list[Json] = []
@@ -97,10 +138,16 @@ class Draw:
 
     def some(self, share: float, **choices: Any) -> Json:
         """Each key with that chance; of a list one item, of a function what it returns."""
-        return {key: self.one(choice) for key, choice in choices.items() if self.chance(share)}
+        return {key: self.one(choice) for key, choice in choices.items() if self.wants(key, share)}
+
+    def wants(self, key: str, share: float) -> bool:
+        return self.chance(share) or key in self.wanted
 
     def one(self, choice: Any) -> Any:
-        return choice() if callable(choice) else self.rng.choice(choice)
+        if callable(choice):
+            return choice()
+        liked = [item for item in choice if str(item).lower() in self.wanted]
+        return self.rng.choice(liked if liked and self.chance(0.8) else choice)
 
     def few(self, choices: list[Any], most: int = 2) -> list[Any]:
         return self.rng.sample(choices, min(self.rng.randint(1, most), len(choices)))
@@ -117,15 +164,29 @@ class Draw:
 
     def add_source(self, number: int) -> None:
         rng, name = self.rng, f"{self.rng.choice(['web', 'books', 'Code.2', 'talk-'])}{number}"
-        kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
+        liked = [kind for kind in KINDS if kind in self.wanted]
+        kind = liked[0] if liked and self.chance(0.6) else rng.choices(list(KINDS), list(KINDS.values()))[0]
         place = rng.choice([name, name, f"a b/{name}", f"two\nlines {name}", f"é{name}"])
-        count = rng.choice([3, 6, 12, 20, 40]) if number else rng.choice([5, 12, 25, 60, 100])
+        count = min(self.most, rng.choice([3, 6, 12, 20, 40] if number else [5, 12, 25, 60, 100]))
         source: Json = {"name": name, "max_bad_fraction": rng.choice(["1"] * 8 + ["0.5", "0.01"])}
-        source |= self.some(0.7, domain=["web", "web", "code", "math"]) | self.some(0.4, license=["MIT", "cc by-sa 4.0", "who knows"])
-        source |= getattr(self, f"_of_{kind}", lambda *_: self._of_records(kind, place, count, name))(place, count, name)
-        source |= self.some(0.08, limit=self._limit, sample=self._sample, clean=self.cleaning, on_bad_record=["quarantine", "fail"])
-        if "sample" in source and source["sample"]["method"] == "weighted" and kind in OF_RECORDS:
-            source.setdefault("fields", {}).setdefault("meta", []).append("weight")
+        source |= self.some(0.7, domain=["web", "web", "code", "math"]) | self.some(
+            0.4, license=["MIT", "cc by-sa 4.0", "who knows"]
+        )
+        source |= getattr(self, f"_of_{kind}", lambda *_: self._of_records(kind, place, count, name))(
+            place, count, name
+        )
+        source |= self.some(
+            0.06,
+            limit=self._limit,
+            sample=self._sample,
+            clean=self.cleaning,
+            on_bad_record=["quarantine", "fail"],
+        )
+        if source.get("sample", {}).get("method") == "weighted":
+            if kind not in OF_RECORDS:
+                source["sample"] = {"method": "head", "k": 6}
+            else:
+                source.setdefault("fields", {}).setdefault("meta", []).append("weight")
         self.sources.append(source)
 
     def _documents(self, count: int, tag: str) -> list[corpora.Record]:
@@ -147,23 +208,39 @@ class Draw:
         records = self._documents(count, name)
         known = {key for record in records if isinstance(record, dict) for key in record}
         meta = [key for key in ("url", "part", "quality", "robots", "lang") if key in known]
-        fields = {"meta": meta} if meta and self.chance(0.8) else {}
-        named = self.some(0.3, id=["id"], license=["license"], text=["text"], created_at=["created_at"], language=["lang"])
+        fields = {"meta": meta} if meta and self.wants("fields", 0.8) else {}
+        named = self.some(
+            0.3, id=["id"], license=["license"], text=["text"], created_at=["created_at"], language=["lang"]
+        )
         fields |= {key: value for key, value in named.items() if value in known}
         self.has_dates |= "created_at" in known
-        where = {"part": "train"} if self.chance(0.05) else {}
-        template = {"template": "Title: {weight}\n\n{text}"} if "text" not in fields and self.chance(0.1) else {}
+        where = {"part": "train"} if self.wants("where", 0.05) else {}
+        template = (
+            {"template": "Title: {weight}\n\n{text}"}
+            if "text" not in fields and self.wants("template", 0.1)
+            else {}
+        )
         files = self._spread(place, ending, records)
-        return {"files": files, **template, **({"fields": fields} if fields else {}), **({"where": where} if where else {})}
+        return {
+            "files": files,
+            **template,
+            **({"fields": fields} if fields else {}),
+            **({"where": where} if where else {}),
+        }
 
     def _of_txt(self, place: str, count: int, name: str) -> Json:
         ending = self._packed(self.rng.choice([".txt", ".md"]))
-        return {"files": self._spread(place, ending, self._documents(count, name)), **self.some(0.7, unit=["paragraph", "line", "document"])}
+        return {
+            "files": self._spread(place, ending, self._documents(count, name)),
+            **self.some(0.7, unit=["paragraph", "line", "document"]),
+        }
 
     def _of_chat(self, place: str, count: int, name: str) -> Json:
         role, content = self.rng.choice([("role", "content"), ("from", "value")])
         records = corpora.draw_conversations(self.rng, count, name, role, content)
-        chat = self.some(0.5, messages=["messages"], template=["chatml", "chat_template.jinja"], loss=["assistant", "all"])
+        chat = self.some(
+            0.5, messages=["messages"], template=["chatml", "chat_template.jinja"], loss=["assistant", "all"]
+        )
         chat |= self.some(0.15, roles=[{"bot": "assistant"}], tools=["tools"])
         if role == "from":
             chat["names"] = {"role": role, "content": content}
@@ -173,7 +250,9 @@ class Draw:
         return {"files": self._spread(place, self._packed(".jsonl"), records), "chat": chat, "fields": fields}
 
     def _of_parallel(self, place: str, count: int, name: str) -> Json:
-        options = self.some(0.3, source_key=["src_text", "tgt_text"], target_key=["tgt_text"], separator=["\n", " ||| "])
+        options = self.some(
+            0.3, source_key=["src_text", "tgt_text"], target_key=["tgt_text"], separator=["\n", " ||| "]
+        )
         options |= self.some(0.3, min_chars=[1, 5], max_chars=[50, 1000])
         files = self._spread(place, self._packed(".jsonl"), corpora.draw_pairs(self.rng, count, name))
         return {"files": files, "parallel": options, **({"fields": {"id": "id"}} if self.chance(0.6) else {})}
@@ -184,48 +263,81 @@ class Draw:
 
     def _of_stackexchange(self, place: str, count: int, name: str) -> Json:
         self.files[f"{place}/mill.stackexchange.com/Posts.xml"] = self._documents(count, name)
-        options = self.some(0.4, answers=["accepted", "best", "all"], max_answers=[1, 3], min_answer_score=[-1, 1])
-        return {"files": f"{place}/*/Posts.xml", "stackexchange": {**options, **self.some(0.4, min_question_score=[-5, 1])}}
+        options = self.some(
+            0.4, answers=["accepted", "best", "all"], max_answers=[1, 3], min_answer_score=[-1, 1]
+        )
+        return {
+            "files": f"{place}/*/Posts.xml",
+            "stackexchange": {**options, **self.some(0.4, min_question_score=[-5, 1])},
+        }
 
     def _of_warc(self, place: str, count: int, name: str, ending: str = ".warc") -> Json:
         ending += self.rng.choice(["", ".gz"])
-        options = self.some(0.3, main_text=[True, False], truncated=["error", "quarantine"], license=["source", "page"])
-        extract = self.some(0.4, engine=["tokmill", "resiliparse"], markup=["text", "markdown"], links=[True], comments=[True])
+        options = self.some(
+            0.3, main_text=[True, False], truncated=["error", "quarantine"], license=["source", "page"]
+        )
+        extract = self.some(
+            0.4, engine=["tokmill", "resiliparse"], markup=["text", "markdown"], links=[True], comments=[True]
+        )
         own = {"files": self._spread(place, ending, self._documents(min(count, 20), name)), "warc": options}
-        return {**own, **({"extract": extract} if self.chance(0.4) else {})}
+        return {**own, **({"extract": extract} if self.wants("extract", 0.4) else {})}
 
     def _of_wet(self, place: str, count: int, name: str) -> Json:
         return self._of_warc(place, count, name, ".wet")
 
     def _of_pdf(self, place: str, count: int, name: str) -> Json:
-        return {"files": self._spread(place, ".pdf", self._documents(4, name)), "pdf": self.some(0.5, unit=["document", "page"])}
+        return {
+            "files": self._spread(place, ".pdf", self._documents(4, name)),
+            "pdf": self.some(0.5, unit=["document", "page"]),
+        }
 
     def _of_mbox(self, place: str, count: int, name: str) -> Json:
         options = self.some(0.4, headers=[["subject"], ["subject", "from", "date"]])
-        return {"files": self._spread(place, self._packed(".mbox"), self._documents(count, name)), "mbox": options}
+        return {
+            "files": self._spread(place, self._packed(".mbox"), self._documents(count, name)),
+            "mbox": options,
+        }
 
     def _of_directory(self, place: str, count: int, name: str) -> Json:
         for number, record in enumerate(self._documents(min(count, 25), name)):
             ending = self.rng.choice([".txt", ".md", ".py", ".html", ".log"])
             self.files[f"{place}/{self.rng.choice(['', 'src/', 'a b/'])}{number}{ending}"] = [record]
         self.files[f"{place}/.gitignore"] = ["*.log\n1*.py\n"]
-        options = self.some(0.4, suffixes=[[".txt", ".py"], [".md", ".html", ".log"]], gitignore=[True, False])
-        return {"directory": {"path": place, **options}, **({"extract": {"markup": "markdown"}} if self.chance(0.3) else {})}
+        options = self.some(
+            0.4, suffixes=[[".txt", ".py"], [".md", ".html", ".log"]], gitignore=[True, False]
+        )
+        return {
+            "directory": {"path": place, **options},
+            **({"extract": {"markup": "markdown"}} if self.wants("extract", 0.3) else {}),
+        }
 
     def _of_webdataset(self, place: str, count: int, name: str) -> Json:
         options = self.some(0.4, text=["txt", "json.quality", "json.url"], meta=["json", None])
-        return {"files": self._spread(place, self._packed(".tar"), self._documents(count, name)), "webdataset": options}
+        return {
+            "files": self._spread(place, self._packed(".tar"), self._documents(count, name)),
+            "webdataset": options,
+        }
 
     def _of_reader(self, place: str, count: int, name: str) -> Json:
-        options = {"options": {"separator": "%%"}} if self.chance(0.4) else {}
-        return {"files": self._spread(place, ".box", self._documents(count, name)), "reader": "hooks.py:read_box", **options}
+        options = {"options": {"separator": "%%"}} if self.wants("options", 0.4) else {}
+        return {
+            "files": self._spread(place, ".box", self._documents(count, name)),
+            "reader": "hooks.py:read_box",
+            **options,
+        }
 
     def _limit(self) -> Json:
-        return self.some(0.6, docs=[1, 4, 15], chars=[500, 5000], tokens=[300, 2000], megabytes=[1]) or {"docs": 7}
+        return self.some(0.6, docs=[3, 15], chars=[4000, 9000], tokens=[900, 2000], megabytes=[1]) or {
+            "docs": 7
+        }
 
     def _sample(self) -> Json:
         method = self.rng.choice(["reservoir", "weighted", "hash", "head", "shuffle_buffer"])
-        own = {"hash": {"fraction": "0.5"}, "weighted": {"k": 6, "weight": "weight"}, "shuffle_buffer": {"k": 6, "buffer": 9}}
+        own = {
+            "hash": {"fraction": "0.5"},
+            "weighted": {"k": 6, "weight": "weight"},
+            "shuffle_buffer": {"k": 6, "buffer": 9},
+        }
         return {"method": method, **own.get(method, {"k": self.rng.choice([2, 9])})}
 
     # --- cleaning ---
@@ -239,16 +351,29 @@ class Draw:
         )  # fmt: skip
 
     def _normalize(self) -> Json:
-        options = self.some(0.5, unicode=["none", "NFC", "NFKC"], nul=["strip", "keep"], newlines=["keep", "lf"])
+        options = self.some(
+            0.5, unicode=["none", "NFC", "NFKC"], nul=["strip", "keep"], newlines=["keep", "lf"]
+        )
         return {**options, "max_nul_fraction": self.rng.choice(["1", "0.5", "0.001"])}
 
     def _license(self) -> Json:
         policies = [["MIT", "Apache-2.0"], ["MIT", "Apache-2.0", "CC-BY-*", "CC-BY-SA-4.0"]]
-        return {**self.some(0.5, allow=policies, deny=[["GPL-3.0"], ["cc by-sa 4.0"]]), "unknown": self.one(["keep", "keep", "drop", "quarantine"])}
+        return {
+            **self.some(0.5, allow=policies, deny=[["GPL-3.0"], ["cc by-sa 4.0"]]),
+            "unknown": self.one(["keep", "keep", "drop", "quarantine"]),
+        }
 
     def _urls(self) -> Json:
-        block = self.some(0.5, domains=[["flour.example"], ["mill.example"]], words=[["casino"], ["*asin*"]], lists=[["lists/hosts.txt"]])
-        return {"block": block or {"words": ["casino"]}, **self.some(0.3, unknown=["keep", "drop"], field=["url"])}
+        block = self.some(
+            0.5,
+            domains=[["flour.example"], ["mill.example"]],
+            words=[["casino"], ["*asin*"]],
+            lists=[["lists/hosts.txt"]],
+        )
+        return {
+            "block": block or {"words": ["casino"]},
+            **self.some(0.3, unknown=["keep", "drop"], field=["url"]),
+        }
 
     def _robots(self) -> Json:
         return {"drop": self.few(["noai", "noindex", "nofollow"]), **self.some(0.3, field=["robots"])}
@@ -258,13 +383,18 @@ class Draw:
         if method != "detect":
             return {"method": method, **self.some(0.4, keep=[["en", "fr"]])}
         bound = self.some(0.4, min_score=["0", "0.3", "0.65"]) or self.some(0.3, recall=["0.99"])
-        return {**self.some(0.5, method=["detect"], keep=[["en"], ["en", "de", "th"]], detector=DETECTORS), **bound}
+        return {
+            **self.some(0.5, method=["detect"], keep=[["en"], ["en", "de", "th"]], detector=DETECTORS),
+            **bound,
+        }
 
     def _filter(self) -> Any:
-        if self.chance(0.25):
+        if self.wants("pack", 0.25):
             packs = [p for p in PACKS if p not in ("c4", "fineweb", "web-en") or not self.has_chat]
             pack = self.one([p for p in packs if p != "code" or "code" in self.domains])
-            bounds = {"gopher-quality": {"min_words": 5}, "fineweb": {"max_short_line_share": "0.9"}}.get(pack)
+            bounds = {"gopher-quality": {"min_words": 5}, "fineweb": {"max_short_line_share": "0.9"}}.get(
+                pack
+            )
             return {"pack": pack, "set": bounds} if bounds and self.chance(0.7) else pack
         if self.scores and self.chance(0.4):
             name = f"score.{self.one(self.scores)}"
@@ -278,12 +408,21 @@ class Draw:
     # --- scores ---
 
     def add_score(self, number: int) -> Json:
-        name, kind = f"s{number}", self.one(["fasttext", "linear", "train", "train", "importance", "perplexity", "hook"])
+        name, kind = (
+            f"s{number}",
+            self.one(["fasttext", "linear", "train", "train", "importance", "perplexity", "hook"]),
+        )
         score: Json = {"name": name, kind: getattr(self, f"_by_{kind}")()}
-        if kind != "hook" and self.chance(0.2):
-            windows = {"words": self.one([10, 50]), **self.some(0.6, aggregate=["mean", "max", "min", "share_above"])}
-            score["windows"] = {**windows, **({"bound": "0.5"} if windows.get("aggregate") == "share_above" else {})}
-        if self.chance(0.6):
+        if kind != "hook" and self.wants("windows", 0.2):
+            windows = {
+                "words": self.one([10, 50]),
+                **self.some(0.6, aggregate=["mean", "max", "min", "share_above"]),
+            }
+            score["windows"] = {
+                **windows,
+                **({"bound": "0.5"} if windows.get("aggregate") == "share_above" else {}),
+            }
+        if self.wants("percentile", 0.6) or "repeat" in self.wanted:
             score["percentile"] = self.one(["domain", "corpus", "corpus", "language"])
             self.ranked.append(name)
         self.scores.append(name)
@@ -296,7 +435,11 @@ class Draw:
 
     def _by_linear(self) -> Json:
         pinned = self.some(0.2, sha256=lambda: sha256("models/linear.model"))
-        return {"path": "models/linear.model", **self.some(0.3, label=["positive", "negative"], output=["probability", "margin"]), **pinned}
+        return {
+            "path": "models/linear.model",
+            **self.some(0.3, label=["positive", "negative"], output=["probability", "margin"]),
+            **pinned,
+        }
 
     def _by_importance(self) -> Json:
         pinned = self.some(0.2, sha256=lambda: sha256("models/weights.model"))
@@ -310,11 +453,22 @@ class Draw:
         return str(self.one(["hooks.py:exclamations", "hooks.py:vowels"]))
 
     def _by_train(self) -> Json:
-        options = self.some(0.2, output=["margin", "probability"], words=[0, 1, 3], epochs=[1, 3], rate=["0.5", 4], min_docs=[1, 3])
+        options = self.some(
+            0.2,
+            output=["margin", "probability"],
+            words=[0, 1, 3],
+            epochs=[1, 3],
+            rate=["0.5", 4],
+            min_docs=[1, 3],
+        )
         options |= self.some(0.2, max_docs=[5], valid_fraction=["0", "0.3"], seed=[5]) | (
-            {"min_chars": 2, "max_chars": 4} if self.chance(0.2) else {})  # fmt: skip
-        if self.chance(0.15):
-            labels = [{"doc_id": f"{name}-{n}", "label": self.one(["yes", "no"]), **self.some(0.5, source=[name])} for name in self.names for n in range(20)]
+            {"min_chars": 2, "max_chars": 4} if self.wants("min_chars", 0.2) else {})  # fmt: skip
+        if self.wants("labels", 0.15):
+            labels = [
+                {"doc_id": f"{name}-{n}", "label": self.one(["yes", "no"]), **self.some(0.5, source=[name])}
+                for name in self.names
+                for n in range(20)
+            ]
             self.files["labels.jsonl"] = [dict(record) for record in labels]
             return {"labels": "labels.jsonl", **self.some(0.5, label=["yes"]), **options}
         sides = ["positive", "negative"] if self.chance(0.5) else ["negative", "positive"]
@@ -322,15 +476,19 @@ class Draw:
 
     def _examples(self, side: str) -> Json:
         low = side == "negative"
-        if self.chance(0.2):
+        if (self.wants("text", 0.2) and self.chance(0.5)) or self.chance(0.1):
             self.files[f"{side}.jsonl"] = [{"body": text_for(side, n)} for n in range(12)]
             return {"files": f"{side}.jsonl", "text": "body"}
-        rules = [
+        has_quality = "quality" in self.sources[0 if low else -1].get("fields", {}).get("meta", ())
+        rules: list[Json] = [
             {"measure": "chars", **({"max": 299} if low else {"min": 300})},
-            {"field": "quality", **({"max": 4} if low else {"min": 5})},
+            {"field": "quality", **({"min": 0, "max": 4} if low else {"min": 5, "max": 9})},
             {"field": "quality", "values": ["0", "1", "2"] if low else ["7", "8"]},
         ]
-        return {"source": self.names[0 if low else -1], "where": self.one([rules[0], rules[0], [rules[1]], rules[2]])}
+        return {
+            "source": self.names[0 if low else -1],
+            "where": self.one([rules[0], [rules[0]], [rules[1]], rules[2]] if has_quality else rules[:1]),
+        }
 
     # --- copies, splits ---
 
@@ -339,25 +497,53 @@ class Draw:
             0.25, exact=[False, True], scope=["global", "per-source"], keep=["first", "longest", "best", *["newest"] * self.has_dates],
             priority=lambda: self.few(self.names), reference=lambda: [self.names[0]], partitions=[1, 7],
         )  # fmt: skip
-        options |= self.some(0.4, near=self._near, window=self._window, url=lambda: self.one([True, {"field": "url"}, {}]))
+        options |= self.some(
+            0.4, near=self._near, window=self._window, url=lambda: self.one([True, {"field": "url"}, {}])
+        )
         options |= self.some(0.2, templates=self._templates, against=self._against)
-        return options | self.some(0.05, max_cluster=[2, 50], max_source_loss=["0.9"], warn_source_loss=["0.1"])
+        return options | self.some(
+            0.05, max_cluster=[2, 50], max_source_loss=["0.9"], warn_source_loss=["0.1"]
+        )
 
     def _near(self) -> Json:
-        bands = {"bands": self.one([10, 20]), "rows": self.one([4, 5])} if self.chance(0.2) else {}
-        options = self.some(0.3, threshold=["0.5", "0.7", "0.9"], unit=["word", "char"], ngram=[1, 3, 8], verify=["exact", "signature"])
+        bands = {"bands": self.one([10, 20]), "rows": self.one([4, 5])} if self.wants("bands", 0.2) else {}
+        options = self.some(
+            0.3,
+            threshold=["0.5", "0.7", "0.9"],
+            unit=["word", "char"],
+            ngram=[1, 3, 8],
+            verify=["exact", "signature"],
+        )
         return {**options, **bands, **self.some(0.25, policy=["drop", "report", "report"])}
 
     def _window(self) -> Json:
-        return self.some(0.5, words=[5, 12, 30], winnow=[1, 8], policy=["report", "drop", "trim", "trim"], max_share=["0.2", "0.9"], min_words=[0, 5])
+        return self.some(
+            0.5,
+            words=[5, 12, 30],
+            winnow=[1, 8],
+            policy=["report", "drop", "trim", "trim"],
+            max_share=["0.2", "0.9"],
+            min_words=[0, 5],
+        )
 
     def _templates(self) -> Any:
-        options = self.some(0.7, min_pages=[2, 3], min_share=["0.1", "0.5"], min_host_pages=[2, 4], max_chars=[20, 300], field=["url"])
+        options = self.some(
+            0.7,
+            min_pages=[2, 3],
+            min_share=["0.1", "0.5"],
+            min_host_pages=[2, 4],
+            max_chars=[20, 300],
+            field=["url"],
+        )
         return options if self.chance(0.8) else True
 
     def _against(self) -> Json:
         options = self.some(0.4, ngram=[5, 8], min_words=[3, 5], min_share=["0.2"], policy=["report", "drop"])
-        return {"files": "benchmark.jsonl", "fields": self.one([["question"], ["question", "answer"]]), **options}
+        return {
+            "files": "benchmark.jsonl",
+            "fields": self.one([["question"], ["question", "answer"]]),
+            **options,
+        }
 
     def _split(self) -> Json:
         has_parts = any("part" in source.get("fields", {}).get("meta", ()) for source in self.sources)
@@ -371,22 +557,44 @@ class Draw:
             split |= self.some(0.5, test=[True])
         if method == "field":
             values = {"train": [self.names[0]], "valid": self.names[1:2] or ["none"]}
-            own = {"field": "source", "values": values} if self.chance(0.3) or not has_parts else {"field": "part"}
-            split |= {**own, "unknown": self.one(["drop", "train", "train", "fail"])}
+            own = (
+                {"field": "source", "values": values}
+                if self.chance(0.3) or not has_parts
+                else {"field": "part"}
+            )
+            split |= {**own, "unknown": self.one(["drop", "drop", "train", "train", "fail"])}
             if own == {"field": "part"} and self.chance(0.4):
-                split["values"] = {"train": ["train", "other"], "valid": ["dev"], **self.some(0.5, test=[["test"]])}
+                split["values"] = {
+                    "train": ["train", "other"],
+                    "valid": ["dev"],
+                    **self.some(0.5, test=[["test"]]),
+                }
         return split
 
     # --- tokens ---
 
     def _tokenizer(self) -> Json:
         eos = "<|endoftext|>"
-        path = self.one(["models/bpe.json"] * 4 + ["models/unigram.model", "models/pieces.model", "models/ranks.tiktoken", "tok/", "plugin", *["train"] * 3])
-        rest = self.some(0.1, padded_vocab_size=[1024])
+        path = self.one(
+            ["models/bpe.json"] * 4
+            + [
+                "models/unigram.model",
+                "models/pieces.model",
+                "models/ranks.tiktoken",
+                "tok/",
+                "plugin",
+                *["train"] * 3,
+            ]
+        )
+        rest = self.some(0.1, padded_vocab_size=[1 << 17])
         if path == "train":
             symbols = [*corpora.SPECIAL[1:]]
             model = self.one(["byte_bpe", "byte_bpe", "unigram", "bpe"])
-            train: Json = {"model": model, "vocab_size": self.one([300, 350] if model == "byte_bpe" else [700, 900]), **self.some(0.6, control_symbols=[symbols])}
+            train: Json = {
+                "model": model,
+                "vocab_size": self.one([300, 350] if model == "byte_bpe" else [700, 900]),
+                **self.some(0.6, control_symbols=[symbols]),
+            }
             train |= self.some(0.1, weights=lambda: self.one(["mixture", {self.names[0]: 1}]))
             train |= self.some(0.3, min_frequency=[1, 3]) if model == "byte_bpe" else {"hard_vocab_limit": False} | self.some(
                 0.2, character_coverage=["0.98", "1"], byte_fallback=[False, True], user_symbols=[["mill"]], split_digits=[True],
@@ -396,7 +604,12 @@ class Draw:
             self.has_fim = "control_symbols" in train
             return {"train": train, "eos": eos, **self.some(0.1, bos=["<|im_start|>"]), **rest}
         if path == "plugin":
-            return {"plugin": "hooks.py:Letters", "eos": self.one([eos, 256]), **self.some(0.3, options=[{"end": eos}]), **rest}
+            return {
+                "plugin": "hooks.py:Letters",
+                "eos": self.one([eos, 256]),
+                **self.some(0.3, options=[{"end": eos}]),
+                **rest,
+            }
         if path.endswith(".model"):
             return {"path": path, "eos": self.one(["</s>", 2]), **self.some(0.2, bos=["<s>", 1]), **rest}
         if path.endswith(".tiktoken"):
@@ -405,53 +618,95 @@ class Draw:
         self.has_fim = True
         controls = [["<|endoftext|>"], ["<|im_end|>", "<fim_middle>"]]
         eos_at = {} if path == "tok/" and self.chance(0.6) else {"eos": self.one([eos, eos, 0])}
-        return {"path": path, **eos_at, **pinned, **self.some(0.15, bos=["<|im_start|>", 1], control=controls), **rest}
+        return {
+            "path": path,
+            **eos_at,
+            **pinned,
+            **self.some(0.15, bos=["<|im_start|>", 1], control=controls),
+            **rest,
+        }
 
     def _fim(self) -> Json:
         return {"domains": self.few(self.domains), **self.some(0.4, rate=["0.2", "1"], spm=["0", "1"]), **self.some(
             0.1, prefix=["<fim_prefix>", "<fim_middle>"], middle=["<fim_middle>"], suffix=["<fim_suffix>"])}  # fmt: skip
 
     def _weights(self, names: list[str]) -> Json:
-        return {name: self.one(["1", "0.5", "0.3", "0"] if n else ["1", "0.7"]) for n, name in enumerate(names)}
+        return {
+            name: self.one(["1", "0.5", "0.3", "0"] if n else ["1", "0.7"]) for n, name in enumerate(names)
+        }
 
     def _of_sources(self) -> Json:
         domain = self.one(self.domains)
-        return {domain: self._weights([s["name"] for s in self.sources if s.get("domain", "default") == domain])}
+        return {
+            domain: self._weights([s["name"] for s in self.sources if s.get("domain", "default") == domain])
+        }
 
     def _mixture(self) -> Json:
-        mixture = self.some(0.4, weights=lambda: self._weights(self.domains), sources=self._of_sources, order=["shuffle", "corpus"])
-        mixture |= self.some(0.2, normalize=[True], held_out=["mixed", "whole", "whole"], max_epochs=[1, 2, 10])
-        if self.chance(0.25):
+        mixture = self.some(
+            0.4,
+            weights=lambda: self._weights(self.domains),
+            sources=self._of_sources,
+            order=["shuffle", "corpus"],
+        )
+        mixture |= self.some(
+            0.2, normalize=[True], held_out=["mixed", "whole", "whole"], max_epochs=[1, 2, 10]
+        )
+        if self.wants("stages", 0.25):
             stages = [self._stage(number) for number in range(self.rng.randint(1, 3))]
             return {**mixture, "held_out": "whole", "batch_tokens": 1024, "stages": stages}
-        if self.chance(0.7):
-            targets = {"tokens": [200, 500, "2k"], "blocks": [3, 20], "documents": [2, 15], "megabytes": [1]}
-            unit = self.one(["tokens", "tokens", "blocks", "documents", "megabytes"])
-            mixture |= {unit: self.one(targets[unit]), **self.some(0.6, exhausted=["stop", "renormalize", "repeat", "repeat"])}
-        if self.ranked and self.chance(0.4):
-            mixture["repeat"] = {"by": f"score.{self.one(self.ranked)}", "percentiles": self.one([{"50": 2, "0": 1}, {"80": 3, "20": 1, "0": 0}])}
-        elif self.scores and self.chance(0.4):
+        if self.chance(0.7) or self.wanted & {"tokens", "blocks", "documents", "megabytes", "exhausted"}:
+            targets = {"tokens": [100, 500, "2k"], "blocks": [2, 10], "documents": [2, 9], "megabytes": [1]}
+            unit = self.one([*["tokens", "blocks", "documents"] * 3, "megabytes"])
+            mixture |= {
+                unit: self.one(targets[unit]),
+                **self.some(0.6, exhausted=["stop", "renormalize", "renormalize", "repeat", "repeat"]),
+            }
+        if self.ranked and self.wants("repeat", 0.4):
+            mixture["repeat"] = {
+                "by": f"score.{self.one(self.ranked)}",
+                "percentiles": self.one([{"50": 2, "0": 1}, {"80": 3, "20": 1, "0": 0}]),
+            }
+        elif self.scores and self.wants("select", 0.4):
             mixture["select"] = {"by": f"score.{self.one(self.scores)}", "tokens": self.one([300, 3000])}
-        return mixture | self.some(0.15, balance=["smallest"])
+        return mixture | self.some(0.08, balance=["smallest"])
 
     def _stage(self, number: int) -> Json:
         size = {"tokens": self.one([300, 2000])} if self.chance(0.6) else {"steps": self.one([1, 3])}
-        stage = {"name": f"stage{number}", **size, **self.some(0.4, length=[16, 32, 128], weights=lambda: self._weights(self.domains))}
+        stage = {
+            "name": f"stage{number}",
+            **size,
+            **self.some(0.4, length=[16, 32, 128], weights=lambda: self._weights(self.domains)),
+        }
         stage |= self.some(0.2, sources=self._of_sources, min_tokens=[5, 40], max_tokens=[200, 2000])
-        if self.ranked and self.chance(0.5):
-            where = [{"by": f"score.{self.one(self.ranked)}.percentile", **(self.some(0.5, min=[10], max=[90]) or {"min": 20})}]
+        if self.ranked and self.wants("where", 0.5):
+            where = [
+                {
+                    "by": f"score.{self.one(self.ranked)}.percentile",
+                    **(self.some(0.5, min=[10], max=[90]) or {"min": 20}),
+                }
+            ]
             stage["where"] = where
         return stage
 
     def _pack(self, indexed: bool = False) -> Json:
         layout = self.some(0.7, layout=["concat", "document", "best_fit", "pad", *["indexed"] * indexed])
-        return {**layout, "length": self.one([16, 32, 64, 64, 256]), **self.some(0.25, tail=["drop", "pad"], mix_domains=[True, False])}
+        return {
+            **layout,
+            "length": self.one([16, 32, 64, 64, 256]),
+            **self.some(0.25, tail=["drop", "pad"], mix_domains=[True, False]),
+        }
 
     def _build(self, number: int) -> Json:
         name = f"{self.one(['rows', 'b', 'Data_'])}{number}"
         sources = self.some(0.15, sources=lambda: self.few(self.names))
-        if self.chance(0.2):
-            return {"name": name, "content": "text", "format": self.one(["jsonl", "parquet", "webdataset"]), **self.some(0.4, measures=[True]), **sources}
+        if self.wants("measures", 0.2):
+            return {
+                "name": name,
+                "content": "text",
+                "format": self.one(["jsonl", "parquet", "webdataset"]),
+                **self.some(0.4, measures=[True]),
+                **sources,
+            }
         kinds = ROWS[:3] if self.has_masks else [*ROWS, *ROWS[:5], *DOCUMENTS]
         build: Json = {"name": name, "format": self.one(kinds), **sources}
         if build["format"] in ("arrow", "npy", "parquet"):
@@ -460,25 +715,38 @@ class Draw:
             build |= self.some(0.4, columns=["ids", "huggingface", "huggingface_documents"])
         if build["format"] in ("memmap", "megatron", "llmc", "olmo", "nanotron"):
             build |= self.some(0.4, dtype=["int32", "uint16", "smallest"])
-        return build | (self.some(0.3, pack=lambda: self._pack(build["format"] in DOCUMENTED)) if build["format"] in ROWS else {})
+        return build | (
+            self.some(0.3, pack=lambda: self._pack(build["format"] in DOCUMENTED))
+            if build["format"] in ROWS
+            else {}
+        )
 
     def recipe(self) -> Json:
         for number in range(self.one([1, 1, 2, 2, 3, 4])):
             self.add_source(number)
         if len(self.sources) > 1 and self.chance(0.1):
             self.sources[0] |= {"fallback": self.names[-1], "limit": self._limit()}
-        recipe: Json = {"name": "r", "sources": self.sources, **self.some(0.5, seed=[1, 2**62]), **self.some(0.5, shards=[{"megabytes": 1}])}
-        if self.chance(0.3):
+        recipe: Json = {
+            "name": "r",
+            "sources": self.sources,
+            **self.some(0.5, seed=[1, 2**62]),
+            **self.some(0.5, shards=[{"megabytes": 1}]),
+        }
+        if self.wants("scores", 0.3) or self.wanted & {"repeat", "select"}:
             recipe["scores"] = [self.add_score(number) for number in range(self.rng.randint(1, 2))]
         recipe |= {"normalize": {"max_nul_fraction": "1"}, **self.cleaning()}
         recipe |= self.some(0.15, domains=lambda: {self.one(self.domains): self.cleaning(0.3)}) | self.some(
-            0.1, clean=lambda: self.some(0.5, max_source_loss=["0.95", "0.5"], warn_source_loss=["0.05"]))  # fmt: skip
+            0.1, clean=lambda: self.some(0.5, max_source_loss=["1", "1", "0.5"], warn_source_loss=["0.05"]))  # fmt: skip
         recipe |= self.some(0.8, dedup=self._dedup) | self.some(0.7, split=self._split)
-        if self.chance(0.85):
+        if self.chance(0.85) or self.wanted & {"tokenizer", "mixture", "fim"}:
             recipe["tokenizer"] = self._tokenizer()
             recipe |= self.some(0.45, mixture=self._mixture) | self.some(0.2 * self.has_fim, fim=self._fim)
-        recipe |= {"pack": self._pack(self.chance(0.05))} | self.some(0.85, builds=lambda: [self._build(n) for n in range(self.rng.randint(1, 3))])
-        return recipe | self.some(0.1, review=lambda: self.some(0.6, model_params=["124M"], train_tokens=["10k"]))
+        recipe |= {"pack": self._pack(self.chance(0.05))} | self.some(
+            0.85, builds=lambda: [self._build(n) for n in range(self.rng.randint(1, 3))]
+        )
+        return recipe | self.some(
+            0.1, review=lambda: self.some(0.6, model_params=["124M"], train_tokens=["10k"])
+        )
 
 
 def sha256(path: str) -> str:
@@ -491,9 +759,10 @@ def text_for(side: str, number: int) -> str:
     return f"{side} {corpora.prose(number + len(side), 2)}"
 
 
-def draw_case(rng: random.Random) -> Case | None:
-    """None: nothing is left of the recipe when what contradicts itself is taken out."""
-    draw = Draw(rng)
+def draw_case(rng: random.Random, wanted: frozenset[str] = frozenset()) -> Case | None:
+    """With options of which these are words, as far as they can be.
+    None: nothing is left of the recipe when what contradicts itself is taken out."""
+    draw = Draw(rng, wanted)
     recipe = repaired(draw.recipe())
     if recipe is None:
         return None
@@ -547,10 +816,20 @@ def _take_out(recipe: Any, place: tuple[Any, ...]) -> bool:
     """The deepest of what is there on the way to `place`."""
     holders, at = [], recipe
     for part in place:
-        if isinstance(at, list) and isinstance(part, int) and part < len(at) or isinstance(at, dict) and part in at:
+        if (
+            (isinstance(at, list)
+            and isinstance(part, int)
+            and part < len(at))
+            or (isinstance(at, dict)
+            and part in at)
+        ):
             holders.append((at, part))
             at = at[part]
-    if not holders or (holders[-1][0] is recipe and holders[-1][1] in ("sources", "name")) or holders[-1][0] is recipe.get("sources"):
+    if (
+        not holders
+        or (holders[-1][0] is recipe and holders[-1][1] in ("sources", "name"))
+        or holders[-1][0] is recipe.get("sources")
+    ):
         return False
     holder, part = holders[-1]
     del holder[part]
@@ -600,4 +879,8 @@ NAMED = {
 def drawable() -> set[str]:
     """Every option that a recipe can have, but for those that are not drawn."""
     names = {".".join(path) for path in key_paths()}
-    return {name for name in names if not any(name == left_out or name.startswith(left_out + ".") for left_out in NOT_DRAWN)}
+    return {
+        name
+        for name in names
+        if not any(name == left_out or name.startswith(left_out + ".") for left_out in NOT_DRAWN)
+    }
