@@ -106,7 +106,7 @@ def _render_collected(result: Collected) -> None:
     type=DIRECTORY,
     help=(
         "Where the recipe lies, if the run has hooks, benchmarks or earlier corpora [default: two above "
-        "DIRECTORY]."
+        "DIRECTORY; hooks run only from a directory that is named here]."
     ),
 )
 @workers_option

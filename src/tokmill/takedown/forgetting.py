@@ -36,7 +36,7 @@ from tokmill.storage.lease import open_lease
 from tokmill.takedown.footprint import Chosen, choose, find_affected, refuse_emptied_domains
 from tokmill.takedown.pending import Pending, load_pending, set_aside, set_out
 from tokmill.takedown.selection import Selection, digest_of_selection, is_noted, read_doc_ids, with_takedown
-from tokmill.takedown.steps import steps_of_run
+from tokmill.takedown.steps import default_base, steps_of_run
 
 
 class Forgetting(NamedTuple):
@@ -72,7 +72,8 @@ def forget(
     """Take documents down: of an id, or several; of a list of ids or (source, id), or a file;
     all of a source; of a licence.
 
-    `base` is where the recipe lies, for runs with hooks, models of scores, benchmarks or earlier corpora.
+    `base` is where the recipe lies, for runs with hooks, models of scores, benchmarks or earlier corpora;
+    hooks run only where it is given.
     `tell` hears what is affected before anything of it is done.
     """
     listed: list[tuple[str | None, str]] = [
@@ -154,7 +155,7 @@ def _decide(
         refuse_emptied_domains(run, chosen, root.config)
         # what is missing is missed before anything is written
         history_entry(out)
-        steps_of_run(out, list(run.artifacts), root.config, _home(out, base), affected["sources"])
+        steps_of_run(out, list(run.artifacts), root.config, _given(base), affected["sources"])
         known = add_forgotten(run.forgotten, chosen.hashes, root.digest)
         forgotten = with_takedown(known, run.forgotten, selection, root.digest)
         return set_out(out, run, root, forgotten, affected, asked)
@@ -181,8 +182,6 @@ def _open_finished(out: Path) -> tuple[RunPlaces, Manifest]:
 def _rebuild(
     out: Path, pending: Pending, base: str | Path | None, workers: int | None, progress: Progress | None
 ) -> Forgetting:
-    home = _home(out, base)
-
     def plan() -> list[Step]:
         now = load_pending(out)
         if now is None or now.parent != pending.parent:
@@ -191,12 +190,12 @@ def _rebuild(
                 where=str(out),
                 next="give the same command again: it says what is left to do",
             )
-        steps = steps_of_run(out, now.steps, now.recipe, home, now.affected["sources"])
+        steps = steps_of_run(out, now.steps, now.recipe, _given(base), now.affected["sources"])
         set_aside(out, now, steps)
         return steps
 
     asked = Asked(pending.name, pending.recipe, pending.shard_bytes, pending.review, pending.settings)
-    result = run_steps(asked, home, out, plan, resources=Resources(workers), progress=progress)
+    result = run_steps(asked, _given(base) or default_base(out), out, plan, resources=Resources(workers), progress=progress)
     return Forgetting(
         out,
         True,
@@ -208,6 +207,5 @@ def _rebuild(
     )
 
 
-def _home(out: Path, base: str | Path | None) -> Path:
-    """Where the recipe lies, if it is where a run is made by default: in out/NAME beside it."""
-    return Path(base) if base is not None else out.resolve().parent.parent
+def _given(base: str | Path | None) -> Path | None:
+    return Path(base) if base is not None else None

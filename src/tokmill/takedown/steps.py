@@ -43,10 +43,19 @@ from tokmill.storage.location import InputFile, file_sha256, local_path
 from tokmill.storage.patterns import find_all_files
 
 
+def default_base(out: Path) -> Path:
+    """Where the recipe of a run lies, if the run is where `run` puts it by default: out/NAME beside it."""
+    return out.resolve().parent.parent
+
+
 def steps_of_run(
-    out: Path, names: Sequence[str], recipe: Json, base: Path, sources: Collection[str]
+    out: Path, names: Sequence[str], recipe: Json, given_base: Path | None, sources: Collection[str]
 ) -> list[Step]:
-    """Of the run as it is; `sources` are those that something is taken from."""
+    """Plan the steps of the run as it is; `sources` are those that something is taken from.
+
+    `given_base` is the directory that the user named for the recipe. Without one, data files are looked for
+    two above the run, and code is not: nothing runs because it lies beside data."""
+    base = given_base or default_base(out)
     forgotten = load_forgotten(out)
     recorded = parse_recorded(recipe)
     if recorded is None:
@@ -73,7 +82,7 @@ def steps_of_run(
         elif manifest.kind == "clean":
             read: tuple[Input, ...] = ()
             if name in redone:
-                _show_hooks(manifest, options.plugins, base)
+                _show_hooks(out, manifest, options.plugins, given_base)
                 lists = _url_lists(recorded, manifest, options, base)
                 read = (*list_inputs(lists), *model_inputs(_models(manifest, model_files, scores, base)))
             # NULs and losses were told when it was first cleaned
@@ -83,17 +92,20 @@ def steps_of_run(
         elif manifest.kind == "inference":
             stored: dict[str, tuple[Path, str]] = {}
             if name in redone:
-                _show_hooks(manifest, options.plugins, base)
+                _show_hooks(out, manifest, options.plugins, given_base)
                 stored = _models(manifest, stored_model_files, scores, base)
             extra = InferenceExtra(model_inputs(stored))
         elif manifest.kind == "dedup":
-            extra = DedupExtra(
-                _benchmarks(recipe, manifest, base), earlier=_references(recipe, manifest, base, out)
-            )
+            extra = DedupExtra([])
+            if name in redone:
+                earlier = _references(recipe, manifest, base, out)
+                extra = DedupExtra(_benchmarks(recipe, manifest, base), earlier=earlier)
         elif manifest.kind == "mixture":
             extra = out / HISTORY_FILE
         elif manifest.kind in ("tokenizer", "build"):
-            _show_hooks(manifest, [plugin] if (plugin := plugin_of(manifest.config)) else [], base)
+            # a tokenizer that is not made again encodes for the steps that are
+            plugin = plugin_of(manifest.config) if sources else None
+            _show_hooks(out, manifest, [plugin] if plugin else [], given_base)
         files = {label.removeprefix("file "): d for label, d in inputs.items() if label.startswith("file ")}
         steps.append(Step(name, manifest.kind, directory, options, needs, files, extra))
     return steps
@@ -120,12 +132,21 @@ def _ingest(
     return replace(options, forgotten=digest), extra
 
 
-def _show_hooks(manifest: Manifest, plugins: Iterable[Plugin], base: Path) -> None:
+def _show_hooks(out: Path, manifest: Manifest, plugins: Iterable[Plugin], base: Path | None) -> None:
+    """Allow the hooks of a step to run, from the directory that the user named and from nowhere else."""
     for plugin in plugins:
-        if plugin.is_hook:
-            path = plugin.beside(base)
-            _check_same(path, plugin.digest, f"the hook {plugin.name} of {manifest.step}", hook_digest)
-            show_hooks(path)
+        if not plugin.is_hook:
+            continue
+        what = f"the hook {plugin.name} of {manifest.step}"
+        if base is None:
+            raise InputError(
+                f"{what} would have to be run again, and code is not run because it lies beside data",
+                where=str(plugin.beside(default_base(out))),
+                next="read that file; to allow it, name the directory of the recipe with `--base DIRECTORY`",
+            )
+        path = plugin.beside(base)
+        _check_same(path, plugin.digest, what, hook_digest)
+        show_hooks(path)
 
 
 def _url_lists(
