@@ -23,7 +23,7 @@ import tokmill
 from forked import run_forked
 from made_fasttext import write_model
 from mill import small_corpus
-from mill import tokmill as command
+from mill import tokmill as typed
 from test_plugins import HOOKS, TOYS, recipe, write_corpus
 from tokmill.adhoc import reading
 from tokmill.adhoc.from_files import clean
@@ -448,7 +448,7 @@ def archive(places: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
     (evil / "hooks.py").write_text(
         f"from pathlib import Path as _Path\n_Path(__file__).with_name('executed').touch()\n{TOYS}"
     )
-    done = command("run", made, "--workers", "1")
+    done = typed("run", made, "--workers", "1")
     assert done.returncode == 0, done.stderr
     assert (evil / "executed").exists()
     (evil / "executed").unlink()
@@ -485,13 +485,13 @@ def test_a_takedown_names_the_code_that_it_would_run_and_runs_it_where_the_user_
 ) -> None:
     evil = shutil.copytree(archive, tmp_path / "evil")
     before = states(evil)
-    refused = command("forget", evil / "out/out", "--doc-id", "d3")
+    refused = typed("forget", evil / "out/out", "--doc-id", "d3")
     assert refused.returncode == 1
     told = " ".join(refused.stderr.split())
     assert "the hook ./hooks.py:without_footer of clean/mail would have to be run again" in told
     assert "--base DIRECTORY" in told
     assert {name: at for name, at in states(evil).items() if not name.endswith(".lock")} == before
-    done = command("forget", evil / "out/out", "--doc-id", "d3", "--base", evil)
+    done = typed("forget", evil / "out/out", "--doc-id", "d3", "--base", evil)
     assert done.returncode == 0, done.stderr
     assert (evil / "executed").exists()
     assert tokmill.verify(evil / "out/out").problems == []

@@ -195,7 +195,9 @@ def _rebuild(
         return steps
 
     asked = Asked(pending.name, pending.recipe, pending.shard_bytes, pending.review, pending.settings)
-    result = run_steps(asked, _given(base) or default_base(out), out, plan, resources=Resources(workers), progress=progress)
+    result = run_steps(
+        asked, _given(base) or default_base(out), out, plan, resources=Resources(workers), progress=progress
+    )
     return Forgetting(
         out,
         True,
