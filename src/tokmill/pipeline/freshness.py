@@ -18,6 +18,7 @@ from tokmill.artifacts.manifest import (
 )
 from tokmill.artifacts.previous import find_previous
 from tokmill.artifacts.step import Step
+from tokmill.artifacts.tombstones import REASON, is_hidden
 from tokmill.artifacts.upstream import is_chat
 from tokmill.clean.examine import CleanOptions
 from tokmill.errors import OutOfMemory, StorageError, TokmillError
@@ -31,7 +32,11 @@ _ORDER = "order of sources"  # among the inputs of a step that reads several
 def step_inputs(step: Step, upstream: Mapping[str, Artifact]) -> dict[str, str]:
     """What the step's fingerprint sees of its inputs: content, never places."""
     inputs = {f"step {name}": upstream[name].manifest.identity for name in step.needs}
-    inputs.update((f"file {name}", digest) for name, digest in step.files.items())
+    hidden = _hidden_names(step)
+    for name, digest in step.files.items():
+        shown = hidden.get(name, name)
+        # a file that was taken down is known by its name: a hash of it would be one of its text
+        inputs[f"file {shown}"] = REASON if name in hidden and is_hidden(shown) else digest
     # Documents are in the order of their sources, and so is who of two equal ones is kept. The keys of a
     # fingerprint are sorted: they do not tell.
     sources = [name.removeprefix("ingest/") for name in step.needs if name.startswith("ingest/")]
@@ -53,11 +58,15 @@ def step_inputs(step: Step, upstream: Mapping[str, Artifact]) -> dict[str, str]:
 def _orders_of_files(step: Step) -> Iterator[tuple[str, str]]:
     """Of documents that files hold, and of corpora and benchmarks: of two that hold a text the first is told.
     Where it is that of their names nothing needs to say so."""
-    kinds = {"ingest": ("",), "dedup": ("reference ", "against ")}
+    kinds, hidden = {"ingest": ("",), "dedup": ("reference ", "against ")}, _hidden_names(step)
     for prefix in kinds.get(step.kind, ()):
-        names = [name for name in step.files if name.startswith(prefix)]
+        names = [hidden.get(name, name) for name in step.files if name.startswith(prefix)]
         if names != sorted(names):
             yield f"order of {prefix or 'files'}".rstrip(), ", ".join(names)
+
+
+def _hidden_names(step: Step) -> Mapping[str, str]:
+    return step.extra.hidden if step.kind == "ingest" else {}
 
 
 class Freshness:

@@ -15,7 +15,7 @@ import importlib
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -155,6 +155,14 @@ def plugins_of(reading: Reading) -> list[Plugin]:
     """The code of somebody else's that it takes."""
     told = reading.options.get("reader")
     return [msgspec.convert(told["plugin"], Plugin)] if told else []
+
+
+def names_documents(reading: Reading, name: str) -> bool:
+    """True if the name of a file may be the id of the document in it: one that is taken down is not named."""
+    if reading.format == "directory" or "reader" in reading.options:
+        return True
+    is_text = reading.format == "pdf" or codecs.is_plain_text(PurePosixPath(name))
+    return is_text and reading.options.get("unit") == "document"
 
 
 class Chunk(NamedTuple):

@@ -2,6 +2,8 @@
 
     documents-<key> ─ ids in forgotten.parquet go ─> documents-<key>.r<n>, ids-<key>.r<n>
     ledger-<chunk>  ─ a row for each that went ────> ledger-<chunk>.r<n>
+                      rows that name one: hidden
+    forgotten.parquet of the run ─ the source's ───> forgotten.parquet of the step
 
     a source read anew, whole ─ ids of the list that no record has ─> a warning: what was taken down may be
                                 back under another id
@@ -19,11 +21,27 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from msgspec.structs import replace
 
-from tokmill.artifacts.manifest import FileEntry, Json, Manifest, Receipt, add_counts, sum_counts
+from tokmill.artifacts.manifest import (
+    TOMBSTONES,
+    FileEntry,
+    Json,
+    Manifest,
+    Receipt,
+    add_counts,
+    sum_counts,
+)
 from tokmill.artifacts.step import Conduct, Made, Outcome, Task, TaskOptions, table_input
-from tokmill.artifacts.tombstones import REASON, Forgotten, forgotten_ledger, ids_of, load_forgotten
+from tokmill.artifacts.tombstones import (
+    REASON,
+    ROLE,
+    Forgotten,
+    forgotten_ledger,
+    load_forgotten,
+    unmet_ids,
+    write_ids,
+)
 from tokmill.artifacts.upstream import shard_key
 from tokmill.formats.index import map_ids
 from tokmill.schema import LEDGER
@@ -52,16 +70,49 @@ def conduct_forget(step: IngestStep, before: Manifest) -> Conduct:
     source = step.options.reading.source
     forgotten = Forgotten.of_source(load_forgotten(step.extra.forgotten.parent), source)
     number = before.facts.get("forgotten", {}).get("round", 0) + 1
-    receipts = before.receipts()
-    chosen = [(receipt, _holding(step.directory, receipt, forgotten)) for receipt in receipts]
-    made = yield [_task(step, receipt, parts, number) for receipt, parts in chosen if parts]
-    new = dict(zip((receipt.key for receipt, parts in chosen if parts), made, strict=True))
+    receipts = [_unnamed(receipt, step) for receipt in before.receipts() if receipt.key != TOMBSTONES]
+    chosen = [(receipt, *_holding(step.directory, receipt, forgotten)) for receipt in receipts]
+    chosen = [(receipt, parts) for receipt, parts, is_named in chosen if parts or is_named]
+    made = yield [_task(step, receipt, parts, number) for receipt, parts in chosen]
+    new = dict(zip((receipt.key for receipt, _ in chosen), made, strict=True))
     receipts = [_merged(receipt, new[receipt.key]) if receipt.key in new else receipt for receipt in receipts]
     counts = sum_counts(receipts) if receipts else no_counts()
     facts: Json = {**before.facts, "corpus_digest": corpus_digest(receipts)}
     if made:
-        facts["forgotten"] = {"round": number, "documents": counts["dropped"][REASON]}
-    return Outcome(receipts, counts, facts)
+        facts["forgotten"] = {"round": number, "documents": counts["dropped"].get(REASON, 0)}
+    return Outcome([*receipts, *(yield tombstone_tasks(step))], counts, facts)
+
+
+class TombstoneOptions(TaskOptions, frozen=True):
+    source: str
+
+
+def tombstone_tasks(step: IngestStep) -> list[Task[TombstoneOptions]]:
+    """Keep the source's part of the list of takedowns beside its documents, if it has one: the list of the
+    run can be made again from there."""
+    if step.options.forgotten is None:
+        return []
+    return [
+        Task(
+            function="ingest.tombstones",
+            key=TOMBSTONES,
+            options=TombstoneOptions(source=step.options.reading.source),
+            inputs=forgotten_inputs(step),
+            directory=str(step.directory),
+        )
+    ]
+
+
+def perform_tombstones(task: Task[TombstoneOptions]) -> Made:
+    return Made([write_ids(task.directory, load_table(task.paths(ROLE)[0]), task.options.source)], {})
+
+
+def _unnamed(receipt: Receipt, step: IngestStep) -> Receipt:
+    """A receipt without the name of a file that was taken down."""
+    file = receipt.facts.get("file")
+    if file not in step.extra.hidden:
+        return receipt
+    return replace(receipt, facts={**receipt.facts, "file": step.extra.hidden[file]})
 
 
 def tell_unmet(step: IngestStep, receipts: Sequence[Receipt]) -> Json:
@@ -71,11 +122,9 @@ def tell_unmet(step: IngestStep, receipts: Sequence[Receipt]) -> Json:
         return {}
     assert step.extra.forgotten is not None, "a digest is that of a list"
     source = step.options.reading.source
-    unmet = set(ids_of(load_forgotten(step.extra.forgotten.parent), source))
-    for entry in (entry for receipt in receipts for entry in receipt.files if entry.table == "ledger"):
-        ledger = load_table(step.directory / entry.path, ["doc_id", "reason"])
-        rows = ledger.filter(pc.equal(ledger.column("reason"), REASON)).column("doc_id").to_pylist()
-        unmet -= {doc_id.removeprefix("sha256:") for doc_id in rows}
+    entries = [entry for receipt in receipts for entry in receipt.files if entry.table == "ledger"]
+    ledgers = (load_table(step.directory / entry.path, ["doc_id"]) for entry in entries)
+    unmet = unmet_ids(load_forgotten(step.extra.forgotten.parent), source, ledgers)
     if not unmet:
         return {}
     ids = "1 id that was taken down is" if len(unmet) == 1 else f"{len(unmet):,} ids that were taken down are"
@@ -88,16 +137,19 @@ def tell_unmet(step: IngestStep, receipts: Sequence[Receipt]) -> Json:
     return {"warnings": [line]}
 
 
-def _holding(directory: Path, receipt: Receipt, forgotten: Forgotten) -> list[FileEntry]:
-    """The shards of a chunk that have, or may have, one of them."""
-    found = []
+def _holding(directory: Path, receipt: Receipt, forgotten: Forgotten) -> tuple[list[FileEntry], bool]:
+    """The shards of a chunk that have, or may have, one of them; and whether its ledger names one."""
+    found, is_named = [], False
     for entry in receipt.files:
+        if entry.table == "ledger":
+            ledger = load_table(directory / entry.path)
+            is_named |= forgotten.hide_in(ledger) is not ledger
         if entry.table != "documents":
             continue
         hashes = map_ids(directory / f"ids-{shard_key(entry)}.npy", entry.rows)[0]
         if forgotten.holds(np.asarray(hashes)).any():
             found.append(entry)
-    return found
+    return found, is_named
 
 
 def _task(step: IngestStep, receipt: Receipt, parts: list[FileEntry], number: int) -> Task[ForgetOptions]:
@@ -142,6 +194,8 @@ def perform_forget(task: Task[ForgetOptions]) -> Made:
             files += written
             instead[old] = [entry.path for entry in written]
     earlier = [load_table(path) for path in task.paths("ledger")]
+    listed = Forgotten.of_source(load_table(task.paths(ROLE)[0]), task.options.source)
+    earlier = [listed.hide_in(table) for table in earlier]
     ledger = pa.concat_tables([LEDGER.empty_table(), *earlier, forgotten_ledger(task.options.source, gone)])
     key = _renamed(task.key, task.options.round)
     files += write_ledger_table(task.directory, key, ledger.combine_chunks())
@@ -177,7 +231,7 @@ def _merged(old: Receipt, new: Receipt) -> Receipt:
 
 def _less(counts: Json, lost: Json) -> Json:
     gone: dict[str, Any] = lost["forgotten"]
-    dropped = add_counts(counts["dropped"], {REASON: gone["docs"]})
+    dropped = add_counts(counts["dropped"], {REASON: gone["docs"]} if gone["docs"] else {})
     return {
         **counts,
         "kept": counts["kept"] - gone["docs"],
@@ -185,5 +239,5 @@ def _less(counts: Json, lost: Json) -> Json:
         "text_chars": counts["text_chars"] - gone["chars"],
         "absent": {name: count - lost["absent"].get(name, 0) for name, count in counts["absent"].items()},
         "dropped": dropped,
-        "forgotten": add_counts(counts.get("forgotten", {}), gone),
+        **({"forgotten": add_counts(counts.get("forgotten", {}), gone)} if gone["docs"] else {}),
     }

@@ -26,7 +26,7 @@ from tokmill.artifacts.history import history_entry
 from tokmill.artifacts.manifest import Json, Manifest
 from tokmill.artifacts.progress import Progress, Silence
 from tokmill.artifacts.step import Step
-from tokmill.artifacts.tombstones import add_forgotten
+from tokmill.artifacts.tombstones import NO_PARENT, add_forgotten, known_forgotten
 from tokmill.audit.opened import load_finished
 from tokmill.audit.places import RunPlaces, open_places
 from tokmill.engines.local import Resources
@@ -127,7 +127,7 @@ def _foreseen(
         return Forgetting(out, False, pending.affected, pending.parent)
     run, root = _open_finished(out)
     chosen, affected = _choose(run, selection, batch_size)
-    return Forgetting(out, not chosen.documents, affected, root.digest)
+    return Forgetting(out, not chosen.is_any, affected, root.digest)
 
 
 def _decide(
@@ -147,25 +147,26 @@ def _decide(
         if pending is not None:
             return pending
         run, root = _open_finished(out)
+        known_forgotten(out)  # or what was forgotten before would be forgotten itself
         chosen, affected = _choose(run, selection, batch_size)
         if tell is not None:
             tell(affected)
-        if not chosen.documents:
+        if not chosen.is_any:
             return Forgetting(out, True, affected, root.digest)
         refuse_emptied_domains(run, chosen, root.config)
         # what is missing is missed before anything is written
         history_entry(out)
         steps_of_run(out, list(run.artifacts), root.config, _given(base), affected["sources"])
-        known = add_forgotten(run.forgotten, chosen.hashes, root.digest)
+        known = add_forgotten(run.forgotten, chosen.found, root.digest)
+        known = add_forgotten(known, chosen.absent, NO_PARENT)
         forgotten = with_takedown(known, run.forgotten, selection, root.digest)
         return set_out(out, run, root, forgotten, affected, asked)
 
 
 def _choose(run: RunPlaces, selection: Selection, batch_size: int | None) -> tuple[Chosen, Json]:
-    """No documents are chosen where the takedown is done already."""
+    """Nothing is chosen where the takedown is done already."""
     chosen = choose(run, selection)
-    is_done = (chosen.already and not chosen.not_found) or is_noted(run.forgotten, selection)
-    if not chosen.documents and not is_done:
+    if not (chosen.is_any or chosen.already or is_noted(run.forgotten, selection)):
         raise InputError(
             "no document of the run is meant",
             where=str(run.directory),

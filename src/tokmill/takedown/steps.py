@@ -9,19 +9,17 @@ is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-
-from msgspec.structs import replace
 
 from tokmill.artifacts.history import HISTORY_FILE
 from tokmill.artifacts.hooks import hook_digest
 from tokmill.artifacts.manifest import MANIFEST, STALE_MANIFEST, Json, Manifest, load_manifest
 from tokmill.artifacts.plugins import Plugin, show_hooks
 from tokmill.artifacts.step import Input, Step
-from tokmill.artifacts.tombstones import FORGOTTEN_FILE, digest_of_source, load_forgotten
+from tokmill.artifacts.tombstones import FORGOTTEN_FILE, known_forgotten
 from tokmill.clean.examine import CleanOptions
 from tokmill.errors import InputChanged, InputError, TokmillError
 from tokmill.formats import plugin_of
@@ -35,7 +33,7 @@ from tokmill.scores.scoring import model_sha256
 from tokmill.stages.clean import CleanExtra, list_inputs, model_inputs
 from tokmill.stages.dedup.method import DedupExtra, EarlierCorpus
 from tokmill.stages.inference import InferenceExtra
-from tokmill.stages.ingest.options import IngestExtra, IngestOptions
+from tokmill.stages.ingest.options import IngestExtra, IngestOptions, leave_out
 from tokmill.stages.ingest.stage import INPUT_STATS
 from tokmill.stages.registry import STAGES
 from tokmill.stages.score.stage import ScoreExtra
@@ -56,7 +54,7 @@ def steps_of_run(
     `given_base` is the directory that the user named for the recipe. Without one, data files are looked for
     two above the run, and code is not: nothing runs because it lies beside data."""
     base = given_base or default_base(out)
-    forgotten = load_forgotten(out)
+    forgotten = known_forgotten(out)
     recorded = parse_recorded(recipe)
     if recorded is None:
         raise InputError(
@@ -78,7 +76,7 @@ def steps_of_run(
         options: Any = manifest.options(STAGES[manifest.kind].options)
         extra: Any = None
         if manifest.kind == "ingest":
-            options, extra = _ingest(out, manifest, options, forgotten)
+            extra = _ingest(out, manifest, options)
         elif manifest.kind == "clean":
             read: tuple[Input, ...] = ()
             if name in redone:
@@ -106,9 +104,19 @@ def steps_of_run(
             # a tokenizer that is not made again encodes for the steps that are
             plugin = plugin_of(manifest.config) if sources else None
             _show_hooks(out, manifest, [plugin] if plugin else [], given_base)
-        files = {label.removeprefix("file "): d for label, d in inputs.items() if label.startswith("file ")}
-        steps.append(Step(name, manifest.kind, directory, options, needs, files, extra))
+        step: Step = Step(name, manifest.kind, directory, options, needs, _files(inputs), extra)
+        steps.append(leave_out(step, forgotten) if manifest.kind == "ingest" else step)
     return steps
+
+
+def _files(inputs: Mapping[str, str]) -> dict[str, str]:
+    """Digests by name, in the order that the manifest tells where it is not that of the names."""
+    files = {label.removeprefix("file "): d for label, d in inputs.items() if label.startswith("file ")}
+    orders = [
+        told for label, told in inputs.items() if label.startswith("order of ") and "sources" not in label
+    ]
+    told = f", {', '.join(orders)}, "
+    return dict(sorted(files.items(), key=lambda file: (told.find(f", {file[0]}, "), file[0])))
 
 
 def _latest(directory: Path) -> Manifest:
@@ -116,20 +124,16 @@ def _latest(directory: Path) -> Manifest:
     return load_manifest(directory, name)
 
 
-def _ingest(
-    out: Path, manifest: Manifest, options: IngestOptions, forgotten: Any
-) -> tuple[IngestOptions, IngestExtra]:
-    """Its options with the list as it is now; where that is another, it is made again from what it was."""
-    digest = digest_of_source(forgotten, options.reading.source)
+def _ingest(out: Path, manifest: Manifest, options: IngestOptions) -> IngestExtra:
+    """What a source that is made again from its own shards has besides: nothing of it is read."""
     stats = manifest.environment.get(INPUT_STATS, {})
-    extra = IngestExtra(
+    return IngestExtra(
         files=[InputFile(name, Path(name), size, modified) for name, (size, modified, *_) in stats.items()],
         hub=Hub.model_validate(options.hub.asked) if options.hub else None,
         max_bad_fraction=Decimal(1),
         forgotten=out / FORGOTTEN_FILE,
         before=manifest,
     )
-    return replace(options, forgotten=digest), extra
 
 
 def _show_hooks(out: Path, manifest: Manifest, plugins: Iterable[Plugin], base: Path | None) -> None:
