@@ -4,6 +4,7 @@ file names what was taken down."""
 from __future__ import annotations
 
 import shutil
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,22 @@ def test_a_list_of_sources_that_are_gone_is_asked_for_and_nothing_is_read_withou
     (out / "forgotten.parquet").write_bytes(kept)
     mill.run(recipe, workers=1)
     assert files_with(out, "w3") == set()
+
+
+def test_a_published_run_is_replaced_from_anywhere_without_what_was_taken_down(tmp_path: Path) -> None:
+    url = f"memory://{uuid.uuid4().hex}/runs/x"
+    make_corpus(tmp_path)
+    recipe = make_recipe(tmp_path, dedup={"exact": True}, builds=BUILDS[:1])
+    mill.run(recipe, url, work=tmp_path / "work", workers=1)
+    mill.forget(tmp_path / "work/run", **ids("w3"), workers=1)
+    mill.run(recipe, url, work=tmp_path / "work", replace=True, workers=1)
+    make_recipe(tmp_path, dedup={"exact": True}, builds=BUILDS[:1], seed=8)
+    for work in ("empty", "empty too"):
+        mill.run(recipe, url, work=tmp_path / work, replace=True, workers=1)
+        got = mill.fetch(url, tmp_path / "got" / work).directory
+        assert files_with(got, "w3") == set()
+        assert files_with(got, "w4")
+        assert mill.verify(got).problems == []
 
 
 # --- what is not in the run now ---
@@ -257,7 +274,7 @@ def test_nothing_is_made_of_a_run_while_a_takedown_is_not_done(
 ) -> None:
     out, _ = small_run(tmp_path)
     cut_short(out, "w3", monkeypatch)
-    rows, before = out / "build/rows", set(tree(out))
+    before = set(tree(out))
     for words in (
         ["report", out, "--out", tmp_path / "page"],
         ["report", out, "--cards"],
@@ -271,7 +288,6 @@ def test_nothing_is_made_of_a_run_while_a_takedown_is_not_done(
         ["export", out, "--out", tmp_path / "exported"],
         ["index", out, "--out", tmp_path / "indexed"],
         ["score", "compare", out, "chars", "words"],
-        ["trace", rows, "--row", "0", "--column", "0"],
     ):
         refused = command(*words)
         assert refused.returncode == 1, (words, refused.stdout)
