@@ -105,9 +105,11 @@ class Target:
     def bring_forgotten(self) -> None:
         """Put what was taken down of the run that is published here on the list of the directory: whoever
         replaces it, from wherever, does not bring it back."""
-        for entry in self._before.manifest.entries("forgotten") if self._before is not None else ():
+        before = self._before
+        for entry in before.manifest.entries("forgotten") if before is not None else ():
+            assert before is not None
             with tempfile.TemporaryDirectory() as scratch:
-                commit_bytes(Path(scratch) / entry.path, b"".join(self._before.read(entry)))
+                commit_bytes(Path(scratch) / entry.path, b"".join(before.read(entry)))
                 published = load_table(Path(scratch) / entry.path)
             known = load_forgotten(self.directory)
             whole = merge_forgotten([known, published])

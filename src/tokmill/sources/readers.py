@@ -15,7 +15,7 @@ import importlib
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -161,7 +161,7 @@ def names_documents(reading: Reading, name: str) -> bool:
     """True if the name of a file may be the id of the document in it: one that is taken down is not named."""
     if reading.format == "directory" or "reader" in reading.options:
         return True
-    is_text = reading.format == "pdf" or codecs.is_plain_text(PurePosixPath(name))
+    is_text = reading.format == "pdf" or codecs.is_plain_text(Path(name))
     return is_text and reading.options.get("unit") == "document"
 
 

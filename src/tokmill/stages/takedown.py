@@ -71,8 +71,8 @@ def conduct_forget(step: IngestStep, before: Manifest) -> Conduct:
     forgotten = Forgotten.of_source(load_forgotten(step.extra.forgotten.parent), source)
     number = before.facts.get("forgotten", {}).get("round", 0) + 1
     receipts = [_unnamed(receipt, step) for receipt in before.receipts() if receipt.key != TOMBSTONES]
-    chosen = [(receipt, *_holding(step.directory, receipt, forgotten)) for receipt in receipts]
-    chosen = [(receipt, parts) for receipt, parts, is_named in chosen if parts or is_named]
+    held = [(receipt, *_holding(step.directory, receipt, forgotten)) for receipt in receipts]
+    chosen = [(receipt, parts) for receipt, parts, is_named in held if parts or is_named]
     made = yield [_task(step, receipt, parts, number) for receipt, parts in chosen]
     new = dict(zip((receipt.key for receipt, _ in chosen), made, strict=True))
     receipts = [_merged(receipt, new[receipt.key]) if receipt.key in new else receipt for receipt in receipts]
@@ -109,7 +109,7 @@ def perform_tombstones(task: Task[TombstoneOptions]) -> Made:
 
 def _unnamed(receipt: Receipt, step: IngestStep) -> Receipt:
     """A receipt without the name of a file that was taken down."""
-    file = receipt.facts.get("file")
+    file: str = receipt.facts.get("file") or ""
     if file not in step.extra.hidden:
         return receipt
     return replace(receipt, facts={**receipt.facts, "file": step.extra.hidden[file]})

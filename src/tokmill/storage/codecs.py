@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from tokmill.errors import InputError
@@ -91,7 +91,7 @@ def is_json(path: AnyPath) -> bool:
     return _is(path, JSONL)
 
 
-def is_plain_text(path: AnyPath | PurePosixPath) -> bool:
+def is_plain_text(path: AnyPath) -> bool:
     return _is(path, plaintext.SUFFIXES)
 
 

@@ -76,11 +76,15 @@ def choose(run: RunPlaces, selection: Selection) -> Chosen:
             wanted.setdefault(source, set()).update(map(sha256_of, meant))
         if selection.license is None:
             for source, names in _left_out(run, sources, "doc_id"):
-                wanted.setdefault(source, set()).update(map(sha256_of, names))
+                shown = (name for name in names.to_pylist() if not is_hidden(name))
+                wanted.setdefault(source, set()).update(map(sha256_of, shown))
+    listed = {source: Forgotten(hashes) for source, hashes in wanted.items()}
     rows_of: dict[int, Rows] = {}
     found: dict[str, set[str]] = {}
     for shard in run.shards:
-        rows = _rows_with(run, shard, Forgotten(wanted.get(shard.source, ())))
+        if shard.source not in listed:
+            continue
+        rows = _rows_with(run, shard, listed[shard.source])
         if len(rows):
             rows_of[shard.number] = rows
             names = _doc_ids(run, shard).take(pa.array(rows)).to_pylist()
@@ -88,15 +92,15 @@ def choose(run: RunPlaces, selection: Selection) -> Chosen:
     left_out: Counter[str] = Counter()
     for column in ("doc_id", "file"):  # a file that could not be read has no other name
         for source, names in _left_out(run, sources, column):
-            those = [id for name in names if (id := sha256_of(name)) in wanted.get(source, ())]
+            those = _hashes_among(names, listed.get(source))
             those = [id for id in those if column == "doc_id" or id not in found.get(source, ())]
             left_out[source] += len(those)
             found.setdefault(source, set()).update(those)
     in_kept = 0
     for source, path, shard in _all_documents(run, sources, kept):
         if shard is None:
-            ids = [sha256_of(name) for name in _meant_ids(None, path, None, None)]
-            those = [id for id in ids if id in wanted.get(source, ())]
+            names = one_piece(load_table(path, ["doc_id"]).column("doc_id"))
+            those = _hashes_among(names, listed.get(source))
             in_kept += len(those)
             found.setdefault(source, set()).update(those)
     absent, already = _left_over(run, selection, sources, found)
@@ -168,13 +172,19 @@ def _all_documents(
             yield source, artifact.path(entry), None
 
 
-def _left_out(run: RunPlaces, sources: Sequence[str], column: str) -> Iterator[tuple[str, list[str]]]:
+def _left_out(run: RunPlaces, sources: Sequence[str], column: str) -> Iterator[tuple[str, Any]]:
     """By source, what the ledgers of ingest have in a column: each name as often as a record has it."""
-    for source in sources:
-        artifact = run.artifacts.get(f"ingest/{source}")
-        for entry in artifact.manifest.entries("ledger") if artifact is not None else ():
-            names = load_table(artifact.path(entry), [column]).column(column).drop_null().to_pylist()
-            yield source, [name for name in names if not is_hidden(name)]
+    for source, artifact in ((one, run.artifacts.get(f"ingest/{one}")) for one in sources):
+        if artifact is not None:
+            for entry in artifact.manifest.entries("ledger"):
+                yield source, one_piece(load_table(artifact.path(entry), [column]).column(column).drop_null())
+
+
+def _hashes_among(names: Any, wanted: Forgotten | None) -> list[str]:
+    """Hashes of the names that are wanted, each as often as it is there."""
+    if wanted is None:
+        return []
+    return [sha256_of(name) for name in names.take(pa.array(wanted.rows(names))).to_pylist()]
 
 
 def _doc_ids(run: RunPlaces, shard: ShardTables) -> Any:
