@@ -23,6 +23,8 @@ import tokmill
 from forked import run_forked
 from made_fasttext import write_model
 from mill import small_corpus
+from mill import tokmill as typed
+from test_plugins import HOOKS, TOYS, recipe, write_corpus
 from tokmill.adhoc import reading
 from tokmill.adhoc.from_files import clean
 from tokmill.cli import main
@@ -421,6 +423,79 @@ def test_python_and_the_command_line_give_the_same_result_and_the_same_files(
     ]
     assert written[0] == written[1]
     assert bool(written[0]) == (verb in WRITING)
+
+
+# -- code that lies beside data --------------------------------------------------------------------
+
+# Verbs that ELSEWHERE tries, in an archive; the others of it take no run of this machine.
+IN_AN_ARCHIVE: dict[str, dict[str, Any]] = {
+    **CALLS,
+    "forget": {"directory": "out", "doc_id": ["d3"], "workers": 1},
+    "gc": {"directory": "out", "delete": True},
+    "ablate": {"targets": ["out/build/rows", "out/build/rows"], "out": "ablated", "size": "0.2M"},
+}
+TAKE_NO_RUN = {"demo", "fetch", "ingest hub", "materialize hub", "hub configs"}
+
+
+@pytest.fixture(scope="module")
+def archive(places: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """evil/hooks.py, and evil/out/out that was made with every kind of code in it; a user works in evil/out,
+    with a recipe and files of their own."""
+    evil = tmp_path_factory.mktemp("archive") / "evil"
+    names = {kind: f"./{name}" for kind, name in HOOKS.items()}
+    builds = [{"name": "rows", "format": names["formats"]}]
+    made = write_corpus(evil)
+    made.write_text(json.dumps(recipe(names, name="out", builds=builds)))
+    (evil / "hooks.py").write_text(
+        f"from pathlib import Path as _Path\n_Path(__file__).with_name('executed').touch()\n{TOYS}"
+    )
+    done = typed("run", made, "--workers", "1")
+    assert done.returncode == 0, done.stderr
+    assert (evil / "executed").exists()
+    (evil / "executed").unlink()
+    shutil.copytree(
+        places["command"], evil / "out", ignore=shutil.ignore_patterns("out*"), dirs_exist_ok=True
+    )
+    return evil
+
+
+@pytest.mark.parametrize("verb", sorted(set(VERBS) - TAKE_NO_RUN))
+def test_no_verb_runs_code_that_lies_beside_data(
+    verb: str, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evil = shutil.copytree(archive, tmp_path / "evil")
+    monkeypatch.chdir(evil / "out")
+    if verb == "explore":
+        with tokmill.explore("out"):
+            pass
+    else:
+        if verb == "ablate":
+            pytest.importorskip("torch")
+        tokenizer = {TOKENIZER: "out/tokenizer/tokenizer.plugin.json"}
+        arguments = {
+            name: tokenizer.get(value, value) if isinstance(value, str) else value
+            for name, value in IN_AN_ARCHIVE[verb].items()
+        }
+        tried = run_forked(words_of(verb, arguments), {**os.environ, "TOKMILL_WORKERS": "1"}, evil / "out")
+        assert tried.returncode != 2, tried.stderr  # a misspelled command would prove nothing
+    assert not (evil / "executed").exists()
+
+
+def test_a_takedown_names_the_code_that_it_would_run_and_runs_it_where_the_user_says_so(
+    archive: Path, tmp_path: Path
+) -> None:
+    evil = shutil.copytree(archive, tmp_path / "evil")
+    before = states(evil)
+    refused = typed("forget", evil / "out/out", "--doc-id", "d3")
+    assert refused.returncode == 1
+    told = " ".join(refused.stderr.split())
+    assert "the hook ./hooks.py:without_footer of clean/mail would have to be run again" in told
+    assert "--base DIRECTORY" in told
+    assert {name: at for name, at in states(evil).items() if not name.endswith(".lock")} == before
+    done = typed("forget", evil / "out/out", "--doc-id", "d3", "--base", evil)
+    assert done.returncode == 0, done.stderr
+    assert (evil / "executed").exists()
+    assert tokmill.verify(evil / "out/out").problems == []
 
 
 # -- a new one -------------------------------------------------------------------------------------

@@ -64,7 +64,8 @@ class Manifest(NamedTuple):
 def load_manifest(directory: Path, name: str = MANIFEST) -> Manifest:
     body = json.loads((directory / name).read_bytes())
     manifest = Manifest(**{**body, "files": [FileEntry(**entry) for entry in body["files"]]})
-    content = sorted([entry.path, entry.rows, entry.content_sha256] for entry in manifest.files)
+    held = [entry for entry in manifest.files if entry.table != "tombstones"]
+    content = sorted([entry.path, entry.rows, entry.content_sha256] for entry in held)
     assert manifest.identity == json_sha256({"kind": manifest.kind, "files": content}), directory
     rest = {key: value for key, value in body.items() if key not in ("digest", "seal", "environment")}
     assert manifest.digest == json_sha256(rest), directory
@@ -81,7 +82,8 @@ def rewrite_manifest(directory: Path, change: Callable[[Json], None]) -> None:
     change(body)
     for name in ("config", "inputs", "tasks", "counts", "facts"):
         body[name] = json.loads(json.dumps(body[name], sort_keys=True))
-    content = sorted([entry["path"], entry["rows"], entry["content_sha256"]] for entry in body["files"])
+    held = [entry for entry in body["files"] if entry["table"] != "tombstones"]
+    content = sorted([entry["path"], entry["rows"], entry["content_sha256"]] for entry in held)
     body["identity"] = json_sha256({"kind": body["kind"], "files": content})
     rest = {key: value for key, value in body.items() if key not in ("digest", "seal", "environment")}
     body["digest"] = json_sha256(rest)

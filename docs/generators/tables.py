@@ -181,8 +181,13 @@ TABLES: Final = {
         {
             "source": "name of the source",
             "id_sha256": "of the id",
-            "parent": "digest of the run before",
+            "parent": "digest of the run before; empty of an id that was not in it",
         },
+    ),
+    "FORGOTTEN_IDS": Told(
+        "ingest/<source>/forgotten.parquet",
+        "What was taken down of the source, from which the list of the run can be made again.",
+        {"id_sha256": "of the id"},
     ),
 }
 

@@ -211,6 +211,8 @@ ORDER = pa.schema(
 
 
 # what was taken down, by the hash of its id; parent: the digest of the run before
+FORGOTTEN_IDS = pa.schema([pa.field("id_sha256", pa.string(), nullable=False)])
+
 FORGOTTEN = pa.schema(
     [
         pa.field("source", pa.string(), nullable=False),

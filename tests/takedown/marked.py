@@ -125,6 +125,26 @@ def files_with(run: Path, name: str) -> set[str]:
     return {path for path, data in contents(run) if any(needle in data for needle in wanted)}
 
 
+def leaks_of(run: Path, doc_id: str, text: str | None = None) -> set[str]:
+    """Files in and beside the run, kept steps and caches among them, that have the id, which may be the name
+    of a file; or the text, or a hash of it, or of a directory of it alone: as bytes, or as hex."""
+    told = [doc_id, Path(doc_id).name] if "." in doc_id else [doc_id]
+    wanted = [name.encode() for name in told]
+    if text is not None:
+        spelled = text.encode()
+        header = f"{doc_id}\0{len(spelled)}\n".encode()  # as a directory lists its only file
+        for digest in (hashlib.sha256(spelled), hashlib.sha256(header + spelled), hashlib.md5(spelled)):
+            wanted += [digest.hexdigest().encode(), digest.digest()]
+        wanted.append(spelled)
+    beside = run.parent.glob(f"{run.name}*")
+    return {
+        path
+        for place in beside
+        for path, data in (contents(place.parent) if place.is_dir() else [(place.name, place.read_bytes())])
+        if path.startswith(place.name) and any(needle in data for needle in wanted)
+    }
+
+
 def tree(directory: Path) -> dict[str, bytes]:
     return {
         path.relative_to(directory).as_posix(): path.read_bytes()

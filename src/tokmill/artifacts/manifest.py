@@ -5,7 +5,8 @@
 
 Three digests, each over canonical JSON (sorted keys, no spaces):
 
-    identity = files (path, rows, content_sha256)                      what the artifact holds
+    identity = files (path, rows, content_sha256)                      what the artifact holds; a list of what
+                                                                       it must not hold is no part of it
     digest   = all of the manifest but `environment`                   … and how it was made
     seal     = digest + environment                                    … and that nobody edited the file
 
@@ -43,6 +44,7 @@ FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
 STALE_MANIFEST = "manifest.stale.json"
 RECEIPTS = "receipts"
+TOMBSTONES = "tombstones"  # table of what an artifact must never hold, which is nothing that it holds
 
 _MAX_MANIFEST_BYTES = 1 << 30
 
@@ -203,7 +205,9 @@ def build_manifest(
 
 
 def identity_of(kind: str, files: Iterable[FileEntry]) -> str:
-    content = sorted((entry.path, entry.rows, entry.content_sha256) for entry in files)
+    content = sorted(
+        (entry.path, entry.rows, entry.content_sha256) for entry in files if entry.table != TOMBSTONES
+    )
     return fingerprint_of({"kind": kind, "files": content})
 
 

@@ -15,15 +15,33 @@ from tokmill.artifacts.manifest import MANIFEST, Manifest
 from tokmill.artifacts.progress import ESTIMATE, JOURNAL, load_journal
 from tokmill.artifacts.tombstones import FORGOTTEN_FILE, PENDING_FILE
 from tokmill.errors import StorageError, TokmillError, plural
-from tokmill.storage.disk import is_temp
+from tokmill.storage.disk import is_temp, remove_file
 from tokmill.storage.lease import LOCK
 
 # What other commands write into a run: it may quote documents, and is made again from the artifacts.
 DERIVED = ("report.html", "report.json", "review.md", "review.json", "DATACARD.md", "croissant.json")
 
 
+def refuse_pending(directory: Path) -> None:
+    """Refuse to read a run while documents are being taken out of it: what is written meanwhile might quote
+    them for good."""
+    if (directory / PENDING_FILE).is_file():
+        raise StorageError(
+            "a takedown is not done: documents that are to go are still in the run",
+            where=str(directory),
+            next="give the same `tokmill forget` again, or run the recipe: either ends it",
+        )
+
+
+def remove_derived(directory: Path) -> None:
+    """Remove what other commands wrote into a run of texts that are there no more."""
+    for name in DERIVED:
+        remove_file(directory / name)
+
+
 def load_finished(directory: Path) -> Manifest:
     """The manifest of a run that came to its end."""
+    refuse_pending(directory)
     root = open_artifact(directory) if directory.is_dir() else None
     if root is None or root.manifest.kind != "run":
         raise StorageError(

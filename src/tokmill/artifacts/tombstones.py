@@ -1,13 +1,20 @@
 """Tombstones: documents that were taken down, known by the hashes of their ids,
 which ingest leaves out for good.
 
-    <run>/forgotten.parquet     source, id_sha256, parent       one row per id, sorted
-                                parent: the digest of the run that it was taken out of
+    <run>/forgotten.parquet                   source, id_sha256, parent     one row per id, sorted
+                                              parent: digest of the run that the document was taken out of;
+                                              empty where it was in none, or where that is not known any more
+    <run>/ingest/<source>/forgotten.parquet   id_sha256                     those of the source
 
-    load_forgotten ─ the part of a source, and its digest ─> the config of its ingest step
+    load_forgotten ─ both, as one list ─> digest of a source's ids ─> the config of its ingest step
     documents ─ rows with such an id ─> left out; the ledger keeps the row, without id and text
+    names of files that are such an id ─> "sha256:…" in manifests and ledgers, without a hash of the file
 
     carry_forgotten ─ the part of a source that the recipe no longer has, for sources that are new too
+
+The list only grows, and every part of it is in two files: one that is lost, or is replaced by an older one,
+is made again from the others (`known_forgotten`). Where they have fewer ids than the manifest of the run
+counted, nothing is read until the file is restored.
 
 A source of which nothing was forgotten does not know of the file.
 Every document with the id goes, wherever in the source it is. No text and no id is kept.
@@ -17,9 +24,11 @@ is forgotten under the new one.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +37,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tokmill.artifacts.manifest import FileEntry, Json, file_entry
-from tokmill.schema import FORGOTTEN, ledger_table
+from tokmill.artifacts.manifest import (
+    MANIFEST,
+    TOMBSTONES,
+    FileEntry,
+    Json,
+    canonical,
+    file_entry,
+    load_manifest,
+)
+from tokmill.errors import InputError, TokmillError, plural
+from tokmill.schema import FORGOTTEN, FORGOTTEN_IDS, ledger_table, one_piece
 from tokmill.storage.digests import id_hashes, table_sha256
 from tokmill.storage.disk import Written
 from tokmill.storage.location import file_sha256
@@ -39,6 +57,8 @@ FORGOTTEN_FILE = "forgotten.parquet"
 PENDING_FILE = "forgetting.json"  # a takedown is under way, or was interrupted
 REASON = "forgotten"
 ROLE = "forgotten"  # of an input
+NO_PARENT = ""  # of an id that was in no run, or whose run is not known any more
+_HIDDEN = "sha256:"
 
 
 def sha256_of(doc_id: str) -> str:
@@ -46,9 +66,43 @@ def sha256_of(doc_id: str) -> str:
 
 
 def load_forgotten(out: Path) -> Any:
-    """The table of a run; empty where nothing was forgotten."""
-    path = out / FORGOTTEN_FILE
-    return load_table(path) if path.is_file() else FORGOTTEN.empty_table()
+    """Return the list of a run: its own file, and what its sources have; it may be empty."""
+    known = FORGOTTEN.empty_table()
+    for path in (out / FORGOTTEN_FILE,) if (out / FORGOTTEN_FILE).is_file() else ():
+        with contextlib.suppress(TokmillError):  # a damaged part is as one that is lost
+            known = load_table(path)
+    here = set(_rows(known))
+    missing: dict[str, list[str]] = {}
+    for path in sorted(out.glob(f"ingest/*/{FORGOTTEN_FILE}")):
+        source = path.parent.name
+        with contextlib.suppress(TokmillError):
+            ids = load_table(path).column("id_sha256").to_pylist()
+            missing[source] = [id for id in ids if (source, id) not in here]
+    if not any(missing.values()):
+        return known
+    return add_forgotten(known, missing, NO_PARENT).replace_schema_metadata(known.schema.metadata)
+
+
+def known_forgotten(out: Path) -> Any:
+    """The same, for who is to read a source: a list that has lost ids would bring their documents back."""
+    known, counted = load_forgotten(out), 0
+    with contextlib.suppress(TokmillError):
+        if (out / MANIFEST).is_file():
+            counted = sum(part["ids"] for part in load_manifest(out).facts.get("forgotten", ()))
+    lost = counted - known.num_rows
+    if lost > 0:
+        raise InputError(
+            f"{plural(lost, 'id')} that {'were' if lost > 1 else 'was'} taken down "
+            f"{'are' if lost > 1 else 'is'} not known any more: the list is lost, or is an older one",
+            where=str(out / FORGOTTEN_FILE),
+            next="restore this file from a copy of the run; until then no source is read, for its documents "
+            "might come back",
+        )
+    return known
+
+
+def _rows(table: Any) -> Iterator[tuple[str, str]]:
+    return zip(*(table.column(name).to_pylist() for name in ("source", "id_sha256")), strict=True)
 
 
 def add_forgotten(known: Any, found: Mapping[str, Sequence[str]], parent: str) -> Any:
@@ -64,6 +118,25 @@ def add_forgotten(known: Any, found: Mapping[str, Sequence[str]], parent: str) -
     for row in pa.concat_tables([known, *more]).to_pylist():
         first.setdefault((row["source"], row["id_sha256"]), row)
     return pa.Table.from_pylist([first[id] for id in sorted(first)], FORGOTTEN)
+
+
+def holds_forgotten(out: Path, table: Any) -> bool:
+    """True if the file of the run has the whole list."""
+    with contextlib.suppress(TokmillError):
+        return bool((out / FORGOTTEN_FILE).is_file() and load_table(out / FORGOTTEN_FILE).equals(table))
+    return False
+
+
+def merge_forgotten(tables: Sequence[Any]) -> Any:
+    """The lists of several runs as one; notes of takedowns, each once."""
+    first: dict[tuple[str, str], Json] = {}
+    for row in [row for table in tables for row in table.to_pylist()]:
+        first.setdefault((row["source"], row["id_sha256"]), row)
+    notes: dict[bytes, list[Json]] = {}
+    for key, value in [item for table in tables for item in (table.schema.metadata or {}).items()]:
+        notes[key] = notes.get(key, []) + [one for one in json.loads(value) if one not in notes.get(key, [])]
+    whole = pa.Table.from_pylist([first[id] for id in sorted(first)], FORGOTTEN)
+    return whole.replace_schema_metadata({key: canonical(noted) for key, noted in notes.items()} or None)
 
 
 def carry_forgotten(known: Any, sources: Collection[str], new: Collection[str]) -> Any:
@@ -109,6 +182,24 @@ def ids_of(table: Any, source: str) -> list[str]:
     return sorted(chosen.column("id_sha256").to_pylist())
 
 
+def unmet_ids(table: Any, source: str, ledgers: Iterable[Any]) -> set[str]:
+    """Hashes of ids that were once in the source, and that none of its ledgers has."""
+    was_in = table.filter(pc.not_equal(table.column("parent"), NO_PARENT))
+    unmet = set(ids_of(was_in, source))
+    for ledger in ledgers:
+        unmet -= {name.removeprefix(_HIDDEN) for name in ledger.column("doc_id").drop_null().to_pylist()}
+    return unmet
+
+
+def write_ids(directory: str, table: Any, source: str) -> FileEntry:
+    """Write the source's own part of the list beside its documents."""
+    own = pa.table([ids_of(table, source)], schema=FORGOTTEN_IDS)
+    written = write_table(Path(directory) / FORGOTTEN_FILE, own)
+    return file_entry(
+        FORGOTTEN_FILE, TOMBSTONES, written, rows=own.num_rows, content_sha256=table_sha256(own)
+    )
+
+
 class Forgotten:
     """Ids by their hashes, to look for in columns of ids."""
 
@@ -137,11 +228,60 @@ class Forgotten:
         found: NDArray[np.bool_] = self._prefixes[at] == hashes
         return found
 
+    def has(self, doc_id: str) -> bool:
+        return sha256_of(doc_id) in self._ids
+
+    def shown_name(self, name: str) -> str:
+        """The name of a file, or FIRST to LAST of a part of a directory, as a manifest may have it: a name
+        that is a forgotten id is told by its hash."""
+        if self.has(name):
+            return hidden_id(name)
+        words = name.split(" to ")
+        for cut in range(1, len(words)):
+            ends = [" to ".join(words[:cut]), " to ".join(words[cut:])]
+            shown = [hidden_id(end) if self.has(end) else end for end in ends]
+            if shown != ends:
+                return " to ".join(shown)
+        return name
+
+    def hide_in(self, ledger: Any) -> Any:
+        """`ledger` without what says which document a row of a forgotten id was: a record that the reader
+        dropped, or could not use."""
+        doc_ids = one_piece(ledger.column("doc_id").fill_null(""))
+        files = [file for file in pc.unique(ledger.column("file")).to_pylist() if file]
+        shown = {file: self.shown_name(file) for file in files if self.shown_name(file) != file}
+        by_file = pc.is_in(ledger.column("file"), pa.array(list(shown), pa.string()))
+        hidden = sorted({*self.rows(doc_ids).tolist(), *np.flatnonzero(np.asarray(by_file)).tolist()})
+        if not hidden:
+            return ledger
+        columns = {name: ledger.column(name).to_pylist() for name in ("doc_id", "file", "offset", "detail")}
+        for row in hidden:
+            doc_id = columns["doc_id"][row]
+            if doc_id is not None and self.has(doc_id):
+                doc_id = hidden_id(doc_id)
+            columns["doc_id"][row] = doc_id
+            columns["file"][row] = shown.get(columns["file"][row])
+            columns["offset"][row] = columns["detail"][row] = None
+        for name, values in columns.items():
+            at = ledger.schema.get_field_index(name)
+            ledger = ledger.set_column(at, ledger.schema.field(at), pa.array(values, ledger.schema.types[at]))
+        return ledger
+
+
+def hidden_id(doc_id: str) -> str:
+    """An id as ledgers and manifests have it when its document was taken down."""
+    return f"{_HIDDEN}{sha256_of(doc_id)}"
+
+
+def is_hidden(name: str) -> bool:
+    """True if this stands in a manifest for the name of a file that was taken down."""
+    return name.startswith(_HIDDEN) and len(name) == len(_HIDDEN) + 64
+
 
 def forgotten_ledger(source: str, hashes: Iterable[str]) -> Any:
     """Make the ledger rows of forgotten documents: the hash of each id, and nothing else. They are sorted, so
     that several takedowns leave the rows that one would."""
-    doc_ids = sorted(f"sha256:{id_sha256}" for id_sha256 in hashes)
+    doc_ids = sorted(f"{_HIDDEN}{id_sha256}" for id_sha256 in hashes)
     columns = {
         "source": source,
         "doc_id": doc_ids,

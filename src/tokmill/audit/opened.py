@@ -24,6 +24,7 @@ from tokmill.artifacts.manifest import FileEntry, Manifest, fingerprint_of
 from tokmill.artifacts.progress import load_journal
 from tokmill.artifacts.runs import load_finished as load_finished
 from tokmill.artifacts.runs import open_run as open_run
+from tokmill.artifacts.runs import refuse_pending
 from tokmill.artifacts.upstream import shard_key
 from tokmill.errors import StorageError, TokmillError
 from tokmill.storage.tables import load_table
@@ -136,6 +137,7 @@ def existing(directory: str | Path) -> Path:
 def find_artifacts(directory: str | Path) -> Found:
     """Reads manifests only."""
     directory = existing(directory)
+    refuse_pending(directory)
     root = open_artifact(directory)
     if root is not None and root.manifest.kind == "run":
         steps = [Path(entry.path).parent.as_posix() for entry in root.manifest.entries("manifest")]

@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.directory import Artifact, open_artifact
 from tokmill.artifacts.manifest import FileEntry, Manifest, fingerprint_of
+from tokmill.artifacts.runs import refuse_pending
 from tokmill.artifacts.step import Input, table_input
 from tokmill.artifacts.tombstones import FORGOTTEN_FILE, load_forgotten, sha256_of
 from tokmill.artifacts.upstream import mixture_of, text_file_number, texts_in_order
@@ -365,6 +366,7 @@ class Turns:
 
 def open_places(directory: str | Path) -> RunPlaces:
     directory = Path(directory)
+    refuse_pending(directory)
     root = open_artifact(directory) if directory.is_dir() else None
     if root is None or root.manifest.kind != "run":
         found = find_artifacts(directory)

@@ -106,7 +106,7 @@ def _render_collected(result: Collected) -> None:
     type=DIRECTORY,
     help=(
         "Where the recipe lies, if the run has hooks, benchmarks or earlier corpora [default: two above "
-        "DIRECTORY]."
+        "DIRECTORY; hooks run only from a directory that is named here]."
     ),
 )
 @workers_option
@@ -132,11 +132,17 @@ def _render_affected(affected: Json) -> None:
     out.print(f"selected: [bold]{plural(affected['documents'], 'document')}[/]")
     for source, part in affected["sources"].items():
         documents, shards = plural(part["documents"], "document"), plural(len(part["shards"]), "shard")
-        out.print(f"  {shown(source)}: {documents} in {shards}")
+        besides = f", {plural(part['left_out'], 'record')} that ingest left out" if "left_out" in part else ""
+        out.print(f"  {shown(source)}: {documents} in {shards}{besides}")
     for split, tokens in affected["tokens"].items():
         out.print(f"  {shown(split)}: {plural(tokens, 'token')}")
     for build in affected["builds"]:
-        steps = f", {build['steps']:,} of {plural(build['of_steps'], 'step')}" if "steps" in build else ""
+        steps = (
+            f", {build['steps']:,} of {plural(build['of_steps'], 'step')} in order, up to "
+            f"{build['steps_shuffled']:,} shuffled"
+            if "steps" in build
+            else ""
+        )
         out.print(
             f"  {shown(build['build'])} {shown(build['split'])}: {plural(build['tokens'], 'token')} in "
             f"{build['rows']:,} of {plural(build['of_rows'], 'row')}{steps}"
@@ -154,14 +160,18 @@ def _render_affected(affected: Json) -> None:
         )
         for copy in copies["examples"]:
             out.print(f"    {shown(copy['source'])} {shown(copy['doc_id'])} [dim]{shown(copy['reason'])}[/]")
-    for label in ("not_found", "already"):
+    if affected["kept_steps"]:
+        out.print(f"  steps as they were before: {plural(affected['kept_steps'], 'document')}")
+    for label, what in (
+        ("not_found", "not in the run now, and left out from now on"),
+        ("already", "forgotten before"),
+    ):
         if affected[label]:
-            what = "not found" if label == "not_found" else "forgotten before"
             out.print(f"  [yellow]{what}: {plural(affected[label], 'id')}[/]")
 
 
 def _render_forgotten(result: Forgetting) -> None:
-    if not result.ran:
+    if not result.ran and not result.removed:
         out.print("nothing to do: they are forgotten already")
         return
     out.print(

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-import pyarrow as pa
 
 from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.directory import open_artifact
@@ -35,10 +34,10 @@ from tokmill.artifacts.history import (
     noted_continues,
     write_history,
 )
-from tokmill.artifacts.manifest import MANIFEST, Json, canonical
+from tokmill.artifacts.manifest import MANIFEST, Json
 from tokmill.artifacts.progress import Progress, Silence
 from tokmill.artifacts.runs import link_run, load_finished, open_run
-from tokmill.artifacts.tombstones import load_forgotten, write_forgotten
+from tokmill.artifacts.tombstones import known_forgotten, merge_forgotten, write_forgotten
 from tokmill.audit.seen import load_state, read_until, read_whole
 from tokmill.continuation.history import history_of
 from tokmill.continuation.stages import builds_before, walked_stages
@@ -48,7 +47,6 @@ from tokmill.pipeline.run import RunResult, base_of, run
 from tokmill.pipeline.tokens import pinned_file, refuse_other_training, refuse_without_mixture
 from tokmill.recipe import Recipe
 from tokmill.recipe.file import Settings, read_recipe
-from tokmill.schema import FORGOTTEN
 from tokmill.stages.build.continued import refuse_other_tokenizer
 from tokmill.storage.disk import commit_bytes
 from tokmill.storage.lease import open_lease
@@ -209,16 +207,9 @@ def _take_back(place: Path, former: bytes | None, continues: Continues) -> None:
 
 def _keep_down(runs: Sequence[Path], place: Path) -> None:
     """The lists of what was taken down, of all runs and of the one here, as one."""
-    tables = [load_forgotten(one) for one in dict.fromkeys([place, *runs])]
-    first: dict[tuple[str, str], Json] = {}
-    for row in [row for table in tables for row in table.to_pylist()]:
-        first.setdefault((row["source"], row["id_sha256"]), row)
-    notes: dict[bytes, list[Json]] = {}  # of takedowns, each once
-    for key, value in [item for table in tables for item in (table.schema.metadata or {}).items()]:
-        notes[key] = notes.get(key, []) + [one for one in json.loads(value) if one not in notes.get(key, [])]
-    whole = pa.Table.from_pylist([first[id] for id in sorted(first)], FORGOTTEN)
-    whole = whole.replace_schema_metadata({key: canonical(noted) for key, noted in notes.items()} or None)
-    if first and not whole.equals(tables[0], check_metadata=True):
+    tables = [known_forgotten(one) for one in dict.fromkeys([place, *runs])]
+    whole = merge_forgotten(tables)
+    if whole.num_rows and not whole.equals(tables[0], check_metadata=True):
         write_forgotten(place, whole)
 
 

@@ -26,7 +26,7 @@ from tokmill.artifacts.side_files import find_data_files
 from tokmill.artifacts.snapshot import wrong_shard
 from tokmill.artifacts.step import Step
 from tokmill.artifacts.stored import RunFiles
-from tokmill.artifacts.tombstones import FORGOTTEN_FILE, digest_of_source, load_forgotten
+from tokmill.artifacts.tombstones import FORGOTTEN_FILE
 from tokmill.clean.edits import NormalizeOptions
 from tokmill.clean.examine import CleanOptions, version_of
 from tokmill.clean.language import (
@@ -290,7 +290,6 @@ def source_steps(
     inputs = (*list_inputs(lists), *model_inputs(models))
     learned = tuple(f"score/{score.name}" for score in recipe.scores if score.train is not None)
     normalize = own_section("normalize", recipe, source) or recipe.normalize
-    forgotten = out / FORGOTTEN_FILE
     ingest = Step(
         name=f"ingest/{source.name}",
         kind="ingest",
@@ -303,7 +302,6 @@ def source_steps(
             on_bad_record=source.on_bad_record,
             limit=msgspec.convert(source.limit, LimitOptions | None, from_attributes=True),
             sample=_sample_options(source.sample, recipe.seed) if source.sample else None,
-            forgotten=digest_of_source(load_forgotten(out), source.name) if forgotten.is_file() else None,
         ),
         needs=tuple(f"ingest/{name}" for name in those_before(recipe, source)),
         files=found.digests,
@@ -311,7 +309,7 @@ def source_steps(
             files=found.files,
             hub=found.dataset,
             max_bad_fraction=source.max_bad_fraction,
-            forgotten=forgotten,
+            forgotten=out / FORGOTTEN_FILE,
             missing=found.missing,
             # models that are still to be trained and scores that are stored are made of what is read, and
             # cleaning needs them: it is a pass of its own then

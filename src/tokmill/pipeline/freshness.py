@@ -18,6 +18,7 @@ from tokmill.artifacts.manifest import (
 )
 from tokmill.artifacts.previous import find_previous
 from tokmill.artifacts.step import Step
+from tokmill.artifacts.tombstones import REASON, is_hidden
 from tokmill.artifacts.upstream import is_chat
 from tokmill.clean.examine import CleanOptions
 from tokmill.errors import OutOfMemory, StorageError, TokmillError
@@ -39,7 +40,11 @@ def step_inputs(step: Step, upstream: Mapping[str, Artifact]) -> dict[str, str]:
         manifest = upstream[name].manifest
         if handed_on := STAGES[manifest.kind].hand_on(manifest, step.kind):
             inputs[f"facts of {name}"] = fingerprint_of(handed_on)
-    inputs.update((f"{_FILE}{name}", digest) for name, digest in step.files.items())
+    hidden = _hidden_names(step)
+    for name, digest in step.files.items():
+        shown = hidden.get(name, name)
+        # a file that was taken down is known by its name: a hash of it would be one of its text
+        inputs[f"{_FILE}{shown}"] = REASON if name in hidden and is_hidden(shown) else digest
     # Documents are in the order of their sources, and so is who of two equal ones is kept. The keys of a
     # fingerprint are sorted: they do not tell.
     sources = [name.removeprefix("ingest/") for name in step.needs if name.startswith("ingest/")]
@@ -64,8 +69,9 @@ _ORDERED_FILES = {"ingest": ("",), "dedup": ("reference ", "against ")}
 
 def _orders_of_files(step: Step) -> Iterator[tuple[str, str]]:
     """Name the order of documents' files, corpora and benchmarks where it is not that of their names."""
+    hidden = _hidden_names(step)
     for prefix in _ORDERED_FILES.get(step.kind, ()):
-        names = [name for name in step.files if name.startswith(prefix)]
+        names = [hidden.get(name, name) for name in step.files if name.startswith(prefix)]
         if names != sorted(names):
             yield _order_label(prefix), ", ".join(names)
 
@@ -100,6 +106,10 @@ def _listed(joined: str, names: Container[str]) -> Iterator[str]:
         if name in names:
             yield name
             name = ""
+
+
+def _hidden_names(step: Step) -> Mapping[str, str]:
+    return step.extra.hidden if step.kind == "ingest" else {}
 
 
 class Freshness:

@@ -21,16 +21,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import structs
 
 from tokmill.artifacts.manifest import MANIFEST, STALE_MANIFEST
 from tokmill.artifacts.step import Step
 from tokmill.artifacts.tombstones import (
     FORGOTTEN_FILE,
     carry_forgotten,
-    digest_of_source,
+    holds_forgotten,
     ids_of,
-    load_forgotten,
+    known_forgotten,
     orphaned_ids,
     write_forgotten,
 )
@@ -48,6 +47,7 @@ from tokmill.pipeline.scores import has_stored_scores
 from tokmill.pipeline.tokens import build_steps, narrow_builds, text_steps, tokenizer_step
 from tokmill.pipeline.training import training_names, training_steps
 from tokmill.recipe import Dedup, Recipe
+from tokmill.stages.ingest.options import leave_out
 from tokmill.stages.split.options import SplitOptions
 from tokmill.stages.tokens.encoding import FimOptions
 from tokmill.stages.tokens.stage import TokensExtra, TokensOptions
@@ -97,13 +97,16 @@ def plan_steps(
 
 
 def carry_forgotten_ids(recipe: Recipe, out: Path) -> None:
-    """On the list, before anything is read: the new sources leave out what was forgotten under names that the
-    recipe no longer has. For who has the lock of the run."""
-    if not (out / FORGOTTEN_FILE).is_file():
-        return
-    known = load_forgotten(out)
+    """Bring the list of takedowns up to date before anything is read, for who has the lock of the run: what
+    its file has lost is put back, and new sources leave out what was forgotten under names that the recipe
+    no longer has."""
+    known = known_forgotten(out)
     whole = _carried(known, recipe, out)
-    if whole.num_rows == known.num_rows:
+    if not whole.num_rows:
+        return
+    if not holds_forgotten(out, known):
+        _LOG.warning("%s was lost, or an older one: its ids are put back from the sources", FORGOTTEN_FILE)
+    elif whole.num_rows == known.num_rows:
         return
     write_forgotten(out, whole)
     gone = ", ".join(orphaned_ids(known, [source.name for source in recipe.sources]))
@@ -133,20 +136,10 @@ def _was_read(ingest: Path) -> bool:
 
 def _without_forgotten(steps: list[Step], recipe: Recipe, out: Path) -> list[Step]:
     """As they will be with the list that `carry_forgotten_ids` writes."""
-    if not (out / FORGOTTEN_FILE).is_file():
+    whole = _carried(known_forgotten(out), recipe, out)
+    if not whole.num_rows:
         return steps
-    whole = _carried(load_forgotten(out), recipe, out)
-    return [
-        replace(
-            step,
-            options=structs.replace(
-                step.options, forgotten=digest_of_source(whole, step.options.reading.source)
-            ),
-        )
-        if step.kind == "ingest"
-        else step
-        for step in steps
-    ]
+    return [leave_out(step, whole) if step.kind == "ingest" else step for step in steps]
 
 
 def _fim_options(recipe: Recipe) -> FimOptions | None:

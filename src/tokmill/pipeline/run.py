@@ -211,6 +211,7 @@ def run(
             say=say,
         )
         with target as held, contextlib.ExitStack() as stack:
+            held.bring_forgotten()
             if is_stored:
                 stack.enter_context(held.open_store_run(say))
                 if address is None and engine != "slurm":

@@ -30,6 +30,7 @@ from tokmill.artifacts.manifest import (
     write_manifest,
 )
 from tokmill.artifacts.previous import previous_directory, set_aside
+from tokmill.artifacts.runs import remove_derived
 from tokmill.artifacts.step import Step
 from tokmill.artifacts.tombstones import FORGOTTEN_FILE, PENDING_FILE, forgotten_facts
 from tokmill.errors import TokmillError
@@ -114,6 +115,8 @@ def write_run_manifest(
         experiment_id=fingerprint_of([a.manifest.experiment_id for a in artifacts.values()])[:16],
         environment=environment,
     )
+    if pending.is_file():
+        remove_derived(out)  # of a command that began before the takedown did, and wrote beside it
     write_manifest(out, manifest)
     remove_file(pending)
 

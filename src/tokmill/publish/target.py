@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -36,17 +37,19 @@ from tokmill.artifacts.manifest import (
     load_manifest,
 )
 from tokmill.artifacts.stored import StoredFile
+from tokmill.artifacts.tombstones import load_forgotten, merge_forgotten, write_forgotten
 from tokmill.errors import CorruptFile, RunLocked, StorageError, plural
 from tokmill.publish.prefix import publication_prefix
 from tokmill.publish.publication import Publication, find_publication, list_files
 from tokmill.publish.stored_run import StoredRun
 from tokmill.publish.work_area import WorkArea
 from tokmill.storage.cloud import patiently
-from tokmill.storage.disk import Written, storage_error
+from tokmill.storage.disk import Written, commit_bytes, storage_error
 from tokmill.storage.lease import Lease, open_lease
 from tokmill.storage.location import ObjectUrl, open_binary, parse_url, read_whole
 from tokmill.storage.objects import Store, open_store
 from tokmill.storage.on_demand import files_on_demand
+from tokmill.storage.tables import load_table
 from tokmill.storage.traffic import counting, in_context
 
 RUN = "run"
@@ -98,6 +101,20 @@ class Target:
                 stored.adopt(self._before)
             self._stored = stored
             yield
+
+    def bring_forgotten(self) -> None:
+        """Put what was taken down of the run that is published here on the list of the directory: whoever
+        replaces it, from wherever, does not bring it back."""
+        before = self._before
+        for entry in before.manifest.entries("forgotten") if before is not None else ():
+            assert before is not None
+            with tempfile.TemporaryDirectory() as scratch:
+                commit_bytes(Path(scratch) / entry.path, b"".join(before.read(entry)))
+                published = load_table(Path(scratch) / entry.path)
+            known = load_forgotten(self.directory)
+            whole = merge_forgotten([known, published])
+            if not whole.equals(known, check_metadata=True):
+                write_forgotten(self.directory, whole)
 
     def publish(self, say: Callable[[str], None]) -> Published:
         manifest = load_manifest(self.directory)

@@ -167,6 +167,14 @@ def plugins_of(reading: Reading) -> list[Plugin]:
     return [msgspec.convert(told["plugin"], Plugin)] if told else []
 
 
+def names_documents(reading: Reading, name: str) -> bool:
+    """True if the name of a file may be the id of the document in it: one that is taken down is not named."""
+    if reading.format == "directory" or "reader" in reading.options:
+        return True
+    is_text = reading.format == "pdf" or codecs.is_plain_text(Path(name))
+    return is_text and reading.options.get("unit") == "document"
+
+
 class Chunk(NamedTuple):
     """A part of one file, read by one task."""
 

@@ -2,13 +2,15 @@
 
     documents-<key> ─ ids in forgotten.parquet go ─> documents-<key>.<digest>, ids-<key>.<digest>
     ledger-<chunk>  ─ a row for each that went ────> ledger-<chunk>.<digest>
+                      rows that name one: hidden
+    forgotten.parquet of the run ─ the source's ───> forgotten.parquet of the step
 
     a source read anew, whole ─ ids of the list that no record has ─> a warning: what was taken down may be
                                 back under another id
 
 No source is read here, and the files are those that reading it with the same list would give
 (`shards.key_of_rest`). A kill at any moment leaves the old ones whole, and the step ends by sweeping them
-away. A shard that has none of the documents keeps its files.
+away. Shards and ledgers that say nothing of the documents keep their files.
 """
 
 from __future__ import annotations
@@ -20,16 +22,27 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
-from tokmill.artifacts.manifest import FileEntry, Json, Manifest, Receipt, add_counts, sum_counts
+from tokmill.artifacts.manifest import (
+    TOMBSTONES,
+    FileEntry,
+    Json,
+    Manifest,
+    Receipt,
+    add_counts,
+    sum_counts,
+)
 from tokmill.artifacts.step import Conduct, Made, Outcome, Task, TaskOptions, table_input
 from tokmill.artifacts.tombstones import (
     REASON,
+    ROLE,
     Forgotten,
     forgotten_ledger,
-    ids_of,
     load_forgotten,
     sha256_of,
+    unmet_ids,
+    write_ids,
 )
 from tokmill.artifacts.upstream import shard_key
 from tokmill.formats.index import map_ids
@@ -50,7 +63,8 @@ from tokmill.storage.tables import load_table
 
 class ForgetOptions(TaskOptions, frozen=True):
     source: str
-    paths: tuple[str, ...]  # of the shards, as they are called now
+    paths: tuple[str, ...]  # of the shards, as they are called now; likewise
+    ledgers: tuple[str, ...]
 
 
 def conduct_forget(step: IngestStep, before: Manifest) -> Conduct:
@@ -58,13 +72,47 @@ def conduct_forget(step: IngestStep, before: Manifest) -> Conduct:
     assert step.extra.forgotten is not None, "a takedown has a list"
     source = step.options.reading.source
     forgotten = Forgotten.of_source(load_forgotten(step.extra.forgotten.parent), source)
-    receipts = before.receipts()
-    chosen = [(receipt, _holding(step.directory, receipt, forgotten)) for receipt in receipts]
-    made = yield [_task(step, receipt, parts) for receipt, parts in chosen if parts]
-    new = dict(zip((receipt.key for receipt, parts in chosen if parts), made, strict=True))
+    receipts = [_unnamed(receipt, step) for receipt in before.receipts() if receipt.key != TOMBSTONES]
+    held = [(receipt, *_holding(step.directory, receipt, forgotten)) for receipt in receipts]
+    chosen = [(receipt, parts) for receipt, parts, is_named in held if parts or is_named]
+    made = yield [_task(step, receipt, parts) for receipt, parts in chosen]
+    new = dict(zip((receipt.key for receipt, _ in chosen), made, strict=True))
     receipts = [_merged(receipt, new[receipt.key]) if receipt.key in new else receipt for receipt in receipts]
     counts = sum_counts(receipts) if receipts else no_counts()
-    return Outcome(receipts, counts, {**before.facts, "corpus_digest": corpus_digest(receipts)})
+    facts: Json = {**before.facts, "corpus_digest": corpus_digest(receipts)}
+    return Outcome([*receipts, *(yield tombstone_tasks(step))], counts, facts)
+
+
+class TombstoneOptions(TaskOptions, frozen=True):
+    source: str
+
+
+def tombstone_tasks(step: IngestStep) -> list[Task[TombstoneOptions]]:
+    """Keep the source's part of the list of takedowns beside its documents, if it has one: the list of the
+    run can be made again from there."""
+    if step.options.forgotten is None:
+        return []
+    return [
+        Task(
+            function="ingest.tombstones",
+            key=TOMBSTONES,
+            options=TombstoneOptions(source=step.options.reading.source),
+            inputs=forgotten_inputs(step),
+            directory=str(step.directory),
+        )
+    ]
+
+
+def perform_tombstones(task: Task[TombstoneOptions]) -> Made:
+    return Made([write_ids(task.directory, load_table(task.paths(ROLE)[0]), task.options.source)], {})
+
+
+def _unnamed(receipt: Receipt, step: IngestStep) -> Receipt:
+    """A receipt without the name of a file that was taken down."""
+    file: str = receipt.facts.get("file") or ""
+    if file not in step.extra.hidden:
+        return receipt
+    return replace(receipt, facts={**receipt.facts, "file": step.extra.hidden[file]})
 
 
 def tell_unmet(step: IngestStep, receipts: Sequence[Receipt]) -> Json:
@@ -74,11 +122,9 @@ def tell_unmet(step: IngestStep, receipts: Sequence[Receipt]) -> Json:
         return {}
     assert step.extra.forgotten is not None, "a digest is that of a list"
     source = step.options.reading.source
-    unmet = set(ids_of(load_forgotten(step.extra.forgotten.parent), source))
-    for entry in (entry for receipt in receipts for entry in receipt.files if entry.table == "ledger"):
-        ledger = load_table(step.directory / entry.path, ["doc_id", "reason"])
-        rows = ledger.filter(pc.equal(ledger.column("reason"), REASON)).column("doc_id").to_pylist()
-        unmet -= {doc_id.removeprefix("sha256:") for doc_id in rows}
+    entries = [entry for receipt in receipts for entry in receipt.files if entry.table == "ledger"]
+    ledgers = (load_table(step.directory / entry.path, ["doc_id"]) for entry in entries)
+    unmet = unmet_ids(load_forgotten(step.extra.forgotten.parent), source, ledgers)
     if not unmet:
         return {}
     ids = "1 id that was taken down is" if len(unmet) == 1 else f"{len(unmet):,} ids that were taken down are"
@@ -91,16 +137,19 @@ def tell_unmet(step: IngestStep, receipts: Sequence[Receipt]) -> Json:
     return {"warnings": [line]}
 
 
-def _holding(directory: Path, receipt: Receipt, forgotten: Forgotten) -> list[FileEntry]:
-    """The shards of a chunk that have, or may have, one of them."""
-    found = []
+def _holding(directory: Path, receipt: Receipt, forgotten: Forgotten) -> tuple[list[FileEntry], bool]:
+    """The shards of a chunk that have, or may have, one of them; and whether its ledger names one."""
+    found, is_named = [], False
     for entry in receipt.files:
+        if entry.table == "ledger":
+            ledger = load_table(directory / entry.path)
+            is_named |= forgotten.hide_in(ledger) is not ledger
         if entry.table != "documents":
             continue
         hashes = map_ids(directory / f"ids-{shard_key(entry)}.npy", entry.rows)[0]
         if forgotten.holds(np.asarray(hashes)).any():
             found.append(entry)
-    return found
+    return found, is_named
 
 
 def _task(step: IngestStep, receipt: Receipt, parts: list[FileEntry]) -> Task[ForgetOptions]:
@@ -110,10 +159,15 @@ def _task(step: IngestStep, receipt: Receipt, parts: list[FileEntry]) -> Task[Fo
         *(table_input("ledger", step.directory, entry) for entry in ledgers),
         *forgotten_inputs(step),
     ]
+    options = ForgetOptions(
+        source=step.options.reading.source,
+        paths=tuple(entry.path for entry in parts),
+        ledgers=tuple(entry.path for entry in ledgers),
+    )
     return Task(
         function="ingest.forget",
         key=receipt.key,
-        options=ForgetOptions(source=step.options.reading.source, paths=tuple(entry.path for entry in parts)),
+        options=options,
         inputs=inputs,
         directory=str(step.directory),
     )
@@ -143,38 +197,59 @@ def perform_forget(task: Task[ForgetOptions]) -> Made:
             ]
             files += written
             instead[old] = [entry.path for entry in written]
+    told, replaced = _ledgers(task, gone)
+    return Made([*files, *told], {}, {"lost": lost, "instead": instead | replaced})
+
+
+def _ledgers(task: Task[ForgetOptions], gone: Sequence[str]) -> tuple[list[FileEntry], dict[str, list[str]]]:
+    """The ledgers of the chunk that change: rows that name a forgotten id hide it, and the last one has a row
+    for each document that went, now or before."""
+    listed = Forgotten.of_source(load_table(task.paths(ROLE)[0]), task.options.source)
+    tables = [load_table(path) for path in task.paths("ledger")]
+    shown = [listed.hide_in(table) for table in tables]
+    names = list(task.options.ledgers)
+    if gone and not tables:
+        tables, shown, names = [LEDGER.empty_table()], [LEDGER.empty_table()], [f"ledger-{task.key}.parquet"]
     if gone:
-        ledger = _with_forgotten(task, gone)
-        files += write_ledger_table(task.directory, key_of_rest(task.key, ledger), ledger)
-    return Made(files, {}, {"lost": lost, "instead": instead})
+        shown[-1] = _with_forgotten(shown[-1], task.options.source, gone)
+    files, instead = list[FileEntry](), dict[str, list[str]]()
+    for name, before, after in zip(names, tables, shown, strict=True):
+        if after is not before:
+            key = key_of_rest(name.removeprefix("ledger-").removesuffix(".parquet"), after)
+            written = write_ledger_table(task.directory, key, after.combine_chunks())
+            files += written
+            instead[name] = [entry.path for entry in written]
+    return files, instead
 
 
-def _with_forgotten(task: Task[ForgetOptions], gone: Sequence[str]) -> Any:
-    """The ledger of the chunk with a row for each document that went, now or before."""
-    earlier = [load_table(path) for path in task.paths("ledger")]
-    ledger = pa.concat_tables([LEDGER.empty_table(), *earlier]).combine_chunks()
+def _with_forgotten(ledger: Any, source: str, gone: Sequence[str]) -> Any:
     was_forgotten = pc.equal(ledger.column("reason"), REASON)
     doc_ids = ledger.filter(was_forgotten).column("doc_id").to_pylist()
     hashes = [doc_id.removeprefix("sha256:") for doc_id in doc_ids] + [sha256_of(doc_id) for doc_id in gone]
     others = ledger.filter(pc.invert(was_forgotten))
-    return pa.concat_tables([others, forgotten_ledger(task.options.source, hashes)]).combine_chunks()
+    return pa.concat_tables([others, forgotten_ledger(source, hashes)])
+
+
+_INDEX_OF = {"documents": "ids-{}.npy", "ledger": "ledger-ids-{}.npy"}
 
 
 def _merged(old: Receipt, new: Receipt) -> Receipt:
     """The chunk's receipt as it is now: files in their order, counts without what went."""
-    if not new.facts["instead"]:
+    instead: dict[str, list[str]] = new.facts["instead"]
+    if not instead:
         return old
     made = {entry.path: entry for entry in new.files}
     files: list[FileEntry] = []
-    replaced = {
-        f"ids-{path.removeprefix('documents-').removesuffix('.parquet')}.npy" for path in new.facts["instead"]
-    }
+    replaced = set()
+    for path in instead:
+        table, _, key = path.removesuffix(".parquet").partition("-")
+        replaced.add(_INDEX_OF[table].format(key))
     for entry in old.files:
-        if entry.path in new.facts["instead"]:
-            files += [made.pop(path) for path in new.facts["instead"][entry.path]]
-        elif entry.path not in replaced and entry.table not in ("ledger", "ledger_ids"):
+        if entry.path in instead:
+            files += [made.pop(path) for path in instead[entry.path]]
+        elif entry.path not in replaced:
             files.append(entry)
-    files += made.values()  # the ledger and its index
+    files += made.values()  # the ledger of a chunk that had none
     return Receipt(
         key=old.key,
         fingerprint=new.fingerprint,
@@ -186,7 +261,7 @@ def _merged(old: Receipt, new: Receipt) -> Receipt:
 
 def _less(counts: Json, lost: Json) -> Json:
     gone: dict[str, Any] = lost["forgotten"]
-    dropped = add_counts(counts["dropped"], {REASON: gone["docs"]})
+    dropped = add_counts(counts["dropped"], {REASON: gone["docs"]} if gone["docs"] else {})
     return {
         **counts,
         "kept": counts["kept"] - gone["docs"],
@@ -194,5 +269,5 @@ def _less(counts: Json, lost: Json) -> Json:
         "text_chars": counts["text_chars"] - gone["chars"],
         "absent": {name: count - lost["absent"].get(name, 0) for name, count in counts["absent"].items()},
         "dropped": dropped,
-        "forgotten": add_counts(counts.get("forgotten", {}), gone),
+        **({"forgotten": add_counts(counts.get("forgotten", {}), gone)} if gone["docs"] else {}),
     }

@@ -3,13 +3,17 @@
 ids, a source, a licence ─> rows of shards ─> sequences ─> turns ─> rows of builds, tokens, training steps
                                          └ documents that were dropped as copies of them, and may come back
 
-An id means every document that has it, in the sources that were asked for.
+An id means every document that has it, in the sources that were asked for: those of the run, those of steps
+as they were before, records that ingest left out, and, of an id that nothing here has, whatever a source will
+have under it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,9 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tokmill.artifacts.directory import Artifact
+from tokmill.artifacts.directory import Artifact, open_artifact
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.tombstones import Forgotten, ids_of, sha256_of
+from tokmill.artifacts.previous import list_previous
+from tokmill.artifacts.tombstones import Forgotten, ids_of, is_hidden, sha256_of
 from tokmill.artifacts.upstream import texts_in_order
 from tokmill.audit.opened import ShardTables, load_of
 from tokmill.audit.places import RunPlaces, entry_of, splits_of
@@ -38,66 +43,107 @@ _EXAMPLES = 20
 
 
 class Chosen(NamedTuple):
+    """What a takedown means. Ids are their hashes, by source."""
+
     rows: dict[int, Rows]  # by the number of the shard, ascending
-    hashes: dict[str, list[str]]  # of ids, by source
-    not_found: int  # ids that no document has, in the source that was asked for
+    found: dict[str, list[str]]  # of documents, records that ingest left out, and documents of kept steps
+    absent: dict[str, list[str]]  # that nothing here has: from now on they are left out all the same
+    left_out: dict[str, int]  # records that ingest dropped or could not use, and names in its ledger
+    kept_steps: int  # documents of steps as they were before
+    not_found: int  # ids that nothing here has, in the source that was asked for
     already: int  # ids that were forgotten before
 
     @property
     def documents(self) -> int:
         return sum(map(len, self.rows.values()))
 
+    @property
+    def is_any(self) -> bool:
+        return bool(self.rows or self.left_out or self.kept_steps or self.absent)
+
 
 def choose(run: RunPlaces, selection: Selection) -> Chosen:
-    sources, hashes = _sources(run, selection), dict[str, set[str]]()
+    kept = _kept_ingests(run)
+    sources, wanted = _sources(run, selection, kept), dict[str, set[str]]()
     if selection.doc_ids:
         for source in sources:
             ids = {sha256_of(doc_id) for own, doc_id in selection.doc_ids if own in (None, source)}
-            hashes[source] = ids
+            wanted[source] = ids
     else:
-        for shard in run.shards:
-            if shard.source in sources:
-                meant = _doc_ids(run, shard).filter(pa.array(_is_meant(run, shard, selection.license)))
-                names = meant.to_pylist()
-                hashes.setdefault(shard.source, set()).update(map(sha256_of, names))
+        for source, path, shard in _all_documents(run, sources, kept):
+            license_of = run if shard is not None else None
+            meant = _meant_ids(license_of, path, shard, selection.license)
+            wanted.setdefault(source, set()).update(map(sha256_of, meant))
+        if selection.license is None:
+            for source, names in _left_out(run, sources, "doc_id"):
+                shown = (name for name in names.to_pylist() if not is_hidden(name))
+                wanted.setdefault(source, set()).update(map(sha256_of, shown))
+    listed = {source: Forgotten(hashes) for source, hashes in wanted.items()}
     rows_of: dict[int, Rows] = {}
     found: dict[str, set[str]] = {}
     for shard in run.shards:
-        wanted = hashes.get(shard.source)
-        if not wanted:
+        if shard.source not in listed:
             continue
-        rows = _rows_with(run, shard, Forgotten(wanted))
+        rows = _rows_with(run, shard, listed[shard.source])
         if len(rows):
             rows_of[shard.number] = rows
             names = _doc_ids(run, shard).take(pa.array(rows)).to_pylist()
             found.setdefault(shard.source, set()).update(map(sha256_of, names))
-    not_found, already = _left_over(run, selection, found)
-    return Chosen(rows_of, {source: sorted(ids) for source, ids in found.items()}, not_found, already)
+    left_out: Counter[str] = Counter()
+    for column in ("doc_id", "file"):  # a file that could not be read has no other name
+        for source, names in _left_out(run, sources, column):
+            those = _hashes_among(names, listed.get(source))
+            those = [id for id in those if column == "doc_id" or id not in found.get(source, ())]
+            left_out[source] += len(those)
+            found.setdefault(source, set()).update(those)
+    in_kept = 0
+    for source, path, shard in _all_documents(run, sources, kept):
+        if shard is None:
+            names = one_piece(load_table(path, ["doc_id"]).column("doc_id"))
+            those = _hashes_among(names, listed.get(source))
+            in_kept += len(those)
+            found.setdefault(source, set()).update(those)
+    absent, already = _left_over(run, selection, sources, found)
+    return Chosen(
+        rows_of,
+        {source: sorted(ids) for source, ids in found.items() if ids},
+        {source: sorted(ids) for source, ids in absent.items() if ids},
+        {source: count for source, count in left_out.items() if count},
+        in_kept,
+        len(set().union(*absent.values())),
+        already,
+    )
 
 
-def _left_over(run: RunPlaces, selection: Selection, found: Mapping[str, set[str]]) -> tuple[int, int]:
-    """Ids that no document has, and those that were forgotten before: each by the source it was asked for
-    in, or by any."""
+def _left_over(
+    run: RunPlaces, selection: Selection, sources: Sequence[str], found: Mapping[str, set[str]]
+) -> tuple[dict[str, set[str]], int]:
+    """Ids that nothing here has, by each source that was asked for them; how many were forgotten before."""
     if selection.source and not (selection.doc_ids or selection.license):  # all of it, once before
         before = set(ids_of(run.forgotten, selection.source)) - found.get(selection.source, set())
-        return 0, len(before)
-    asked = {(own or selection.source, sha256_of(doc_id)) for own, doc_id in selection.doc_ids}
-    here = {(source, id) for source, ids in found.items() for id in ids}
-    known = set(
-        zip(*(run.forgotten.column(name).to_pylist() for name in ("source", "id_sha256")), strict=True)
+        return {}, len(before)
+    here = _or_of_any({(source, id) for source, ids in found.items() for id in ids})
+    known = _or_of_any(
+        set(zip(*(run.forgotten.column(name).to_pylist() for name in ("source", "id_sha256")), strict=True))
     )
-    missing = asked - _or_of_any(here)
-    already = missing & _or_of_any(known)
-    return len(missing - already), len(already)
+    asked = {(own or selection.source, sha256_of(doc_id)) for own, doc_id in selection.doc_ids}
+    missing = asked - here
+    absent: dict[str, set[str]] = {}
+    for own, id in missing - known:
+        for source in sources if own is None else (own,):
+            absent.setdefault(source, set()).add(id)
+    return absent, len(missing & known)
 
 
 def _or_of_any(pairs: set[tuple[str, str]]) -> set[tuple[str | None, str]]:
     return {*pairs, *((None, id) for _, id in pairs)}
 
 
-def _sources(run: RunPlaces, selection: Selection) -> list[str]:
-    """Those that something may be taken from."""
+def _sources(run: RunPlaces, selection: Selection, kept: Sequence[Artifact]) -> list[str]:
+    """Those that something may be taken from: of the run, and of steps as they were before."""
     names = [name.removeprefix("ingest/") for name in run.of_kind("ingest")]
+    names += [artifact.manifest.step.removeprefix("ingest/") for artifact in kept]
+    names = list(dict.fromkeys(names))
     asked = [selection.source, *(source for source, _ in selection.doc_ids)]
     for source in dict.fromkeys(asked):
         if source is not None and source not in names:
@@ -105,6 +151,40 @@ def _sources(run: RunPlaces, selection: Selection) -> list[str]:
                 f"no source is called {source}", where=str(run.directory), next=f"one of: {', '.join(names)}"
             )
     return [name for name in names if selection.source in (None, name)]
+
+
+def _kept_ingests(run: RunPlaces) -> list[Artifact]:
+    """Steps that read sources, as they were before (`run --keep-previous`): a recipe may bring them back."""
+    kept = [open_artifact(one.directory) for one in list_previous(run.directory)]
+    return [artifact for artifact in kept if artifact is not None and artifact.manifest.kind == "ingest"]
+
+
+def _all_documents(
+    run: RunPlaces, sources: Sequence[str], kept: Sequence[Artifact]
+) -> Iterator[tuple[str, Path, ShardTables | None]]:
+    """Shards of documents; None: of a step as it was before."""
+    for shard in run.shards:
+        if shard.source in sources:
+            yield shard.source, run.artifacts[f"ingest/{shard.source}"].path(shard.documents), shard
+    for artifact in kept:
+        source = artifact.manifest.step.removeprefix("ingest/")
+        for entry in artifact.manifest.entries("documents") if source in sources else ():
+            yield source, artifact.path(entry), None
+
+
+def _left_out(run: RunPlaces, sources: Sequence[str], column: str) -> Iterator[tuple[str, Any]]:
+    """By source, what the ledgers of ingest have in a column: each name as often as a record has it."""
+    for source, artifact in ((one, run.artifacts.get(f"ingest/{one}")) for one in sources):
+        if artifact is not None:
+            for entry in artifact.manifest.entries("ledger"):
+                yield source, one_piece(load_table(artifact.path(entry), [column]).column(column).drop_null())
+
+
+def _hashes_among(names: Any, wanted: Forgotten | None) -> list[str]:
+    """Hashes of the names that are wanted, each as often as it is there."""
+    if wanted is None:
+        return []
+    return [sha256_of(name) for name in names.take(pa.array(wanted.rows(names))).to_pylist()]
 
 
 def _doc_ids(run: RunPlaces, shard: ShardTables) -> Any:
@@ -121,34 +201,43 @@ def _rows_with(run: RunPlaces, shard: ShardTables, wanted: Forgotten) -> Rows:
     return wanted.rows(_doc_ids(run, shard))
 
 
-def _is_meant(run: RunPlaces, shard: ShardTables, license: str | None) -> NDArray[np.bool_]:
-    """Per row: is it under the licence, as cleaning resolved it, or as the source spelled it?"""
+def _meant_ids(
+    run: RunPlaces | None, path: Path, shard: ShardTables | None, license: str | None
+) -> list[str]:
+    """Ids of a shard's documents, or of those under the licence, as cleaning resolved it, or as the source
+    spelled it."""
+    table = load_table(path, ["doc_id", "license_tag"])
+    names: list[str] = one_piece(table.column("doc_id")).to_pylist()
     if license is None:
-        return np.ones(shard.documents.rows, np.bool_)
-    path = run.artifacts[f"ingest/{shard.source}"].path(shard.documents)
-    tags = one_piece(load_table(path, ["license_tag"]).column("license_tag"))
-    marks = load_of(run.artifacts.get(f"clean/{shard.source}"), f"marks-{shard.key}.parquet", ["license"])
+        return names
+    tags, marks = one_piece(table.column("license_tag")), None
+    if run is not None and shard is not None:
+        cleaned = run.artifacts.get(f"clean/{shard.source}")
+        marks = load_of(cleaned, f"marks-{shard.key}.parquet", ["license"])
     known = (
         judge_licenses(tags, make_policy(unknown="keep")).spdx if marks is None else marks.column("license")
     )
-    names = pa.array({license.lower(), resolved(license).lower()})
-    is_meant = np.zeros(shard.documents.rows, np.bool_)
+    spellings = pa.array({license.lower(), resolved(license).lower()})
+    is_meant = np.zeros(table.num_rows, np.bool_)
     for column in (tags, known.cast(pa.string())):
-        is_meant |= np.asarray(pc.is_in(pc.utf8_lower(column), names))
-    return is_meant
+        is_meant |= np.asarray(pc.is_in(pc.utf8_lower(column), spellings))
+    return [names[row] for row in np.flatnonzero(is_meant).tolist()]
 
 
 # --- what they are in ---
 
 
 def find_affected(run: RunPlaces, chosen: Chosen, batch_size: int | None) -> Json:
-    """What a takedown changes. Rows and steps are those of one epoch in order."""
+    """What a takedown changes. Rows are those of one epoch; steps are those of an epoch in order, and the
+    most that there can be of a shuffled one, whose order is the trainer's."""
     by_number = {shard.number: shard for shard in run.shards}
     sources: Json = {}
     for number, rows in chosen.rows.items():
         told = sources.setdefault(by_number[number].source, {"documents": 0, "shards": []})
         told["documents"] += len(rows)
         told["shards"].append(by_number[number].name)
+    for source, count in chosen.left_out.items():
+        sources.setdefault(source, {"documents": 0, "shards": []})["left_out"] = count
     sequences = {split: dict(found) for split, found in _sequences(run, chosen)}
     builds = [
         told
@@ -172,6 +261,7 @@ def find_affected(run: RunPlaces, chosen: Chosen, batch_size: int | None) -> Jso
         "builds": builds,
         **({"texts": texts} if texts else {}),
         "copies": _copies(run, chosen),
+        "kept_steps": chosen.kept_steps,
         "not_found": chosen.not_found,
         "already": chosen.already,
     }
@@ -282,7 +372,8 @@ def _in_build(
     }
     if batch is not None:
         steps = np.unique(rows // batch)
-        told |= {"steps": len(steps), "of_steps": -(-total // batch)}
+        of_steps = -(-total // batch)
+        told |= {"steps": len(steps), "steps_shuffled": min(len(rows), of_steps), "of_steps": of_steps}
         told |= {"first_step": int(steps[0]) if len(steps) else None}
     return told
 

@@ -28,7 +28,7 @@ from tokmill.artifacts.manifest import Json, Manifest
 from tokmill.artifacts.progress import Progress, Silence
 from tokmill.artifacts.runs import foreign_in_step, refuse_foreign
 from tokmill.artifacts.step import Step
-from tokmill.artifacts.tombstones import add_forgotten
+from tokmill.artifacts.tombstones import NO_PARENT, add_forgotten, known_forgotten
 from tokmill.audit.opened import load_finished
 from tokmill.audit.places import RunPlaces, open_places
 from tokmill.engines.local import Resources
@@ -38,7 +38,7 @@ from tokmill.storage.lease import open_lease
 from tokmill.takedown.footprint import Chosen, choose, find_affected, refuse_emptied_domains
 from tokmill.takedown.pending import Pending, load_pending, set_aside, set_out
 from tokmill.takedown.selection import Selection, digest_of_selection, is_noted, read_doc_ids, with_takedown
-from tokmill.takedown.steps import steps_of_run
+from tokmill.takedown.steps import default_base, steps_of_run
 
 
 @short_repr
@@ -75,7 +75,8 @@ def forget(
     """Take documents down: of an id, or several; of a list of ids or (source, id), or a file;
     all of a source; of a licence.
 
-    `base` is where the recipe lies, for runs with hooks, models of scores, benchmarks or earlier corpora.
+    `base` is where the recipe lies, for runs with hooks, models of scores, benchmarks or earlier corpora;
+    hooks run only where it is given.
     `tell` hears what is affected before anything of it is done.
     """
     listed: list[tuple[str | None, str]] = [
@@ -129,7 +130,7 @@ def _foreseen(
         return Forgetting(out, False, pending.affected, pending.parent)
     run, root = _open_finished(out)
     chosen, affected = _choose(run, selection, batch_size)
-    return Forgetting(out, not chosen.documents, affected, root.digest)
+    return Forgetting(out, not chosen.is_any, affected, root.digest)
 
 
 def _decide(
@@ -149,26 +150,27 @@ def _decide(
         if pending is not None:
             return pending
         run, root = _open_finished(out)
+        known_forgotten(out)  # or what was forgotten before would be forgotten itself
         chosen, affected = _choose(run, selection, batch_size)
         if tell is not None:
             tell(affected)
-        if not chosen.documents:
+        if not chosen.is_any:
             return Forgetting(out, True, affected, root.digest)
         refuse_emptied_domains(run, chosen, root.config)
         # what is missing is missed before anything is written
         history_entry(out)
-        steps = steps_of_run(out, list(run.artifacts), root.config, _home(out, base), affected["sources"])
+        steps = steps_of_run(out, list(run.artifacts), root.config, _given(base), affected["sources"])
         refuse_foreign([path for step in steps for path in foreign_in_step(step.directory)], out, _MOVE)
-        known = add_forgotten(run.forgotten, chosen.hashes, root.digest)
+        known = add_forgotten(run.forgotten, chosen.found, root.digest)
+        known = add_forgotten(known, chosen.absent, NO_PARENT)
         forgotten = with_takedown(known, run.forgotten, selection, root.digest)
         return set_out(out, run, root, forgotten, affected, asked)
 
 
 def _choose(run: RunPlaces, selection: Selection, batch_size: int | None) -> tuple[Chosen, Json]:
-    """No documents are chosen where the takedown is done already."""
+    """Nothing is chosen where the takedown is done already."""
     chosen = choose(run, selection)
-    is_done = (chosen.already and not chosen.not_found) or is_noted(run.forgotten, selection)
-    if not chosen.documents and not is_done:
+    if not (chosen.is_any or chosen.already or is_noted(run.forgotten, selection)):
         raise InputError(
             "no document of the run is meant",
             where=str(run.directory),
@@ -185,8 +187,6 @@ def _open_finished(out: Path) -> tuple[RunPlaces, Manifest]:
 def _rebuild(
     out: Path, pending: Pending, base: str | Path | None, workers: int | None, progress: Progress | None
 ) -> Forgetting:
-    home = _home(out, base)
-
     def plan() -> list[Step]:
         now = load_pending(out)
         if now is None or now.parent != pending.parent:
@@ -195,13 +195,19 @@ def _rebuild(
                 where=str(out),
                 next="give the same command again: it says what is left to do",
             )
-        steps = steps_of_run(out, now.steps, now.recipe, home, now.affected["sources"])
+        steps = steps_of_run(out, now.steps, now.recipe, _given(base), now.affected["sources"])
         set_aside(out, now, steps)
         return steps
 
     asked = Asked(pending.name, pending.recipe, pending.shard_bytes, pending.review, pending.settings)
     result = run_steps(
-        asked, home, out, plan, resources=Resources(workers), progress=progress, sets_aside=False
+        asked,
+        _given(base) or default_base(out),
+        out,
+        plan,
+        resources=Resources(workers),
+        progress=progress,
+        sets_aside=False,
     )
     return Forgetting(
         out,
@@ -217,6 +223,5 @@ def _rebuild(
 _MOVE = "move them elsewhere: what is in these directories is made again"
 
 
-def _home(out: Path, base: str | Path | None) -> Path:
-    """Where the recipe lies, if it is where a run is made by default: in out/NAME beside it."""
-    return Path(base) if base is not None else out.resolve().parent.parent
+def _given(base: str | Path | None) -> Path | None:
+    return Path(base) if base is not None else None

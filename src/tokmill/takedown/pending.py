@@ -74,13 +74,17 @@ def set_aside(out: Path, pending: Pending, steps: list[Step]) -> None:
             remove_previous(out)
         else:
             (out / name).unlink(missing_ok=True)
+    # a source that only learns of ids which it does not have keeps its content, and so do the steps after it
+    listed = {
+        step.name for step in steps if step.kind == "ingest" and step.config != step.extra.before.config
+    }
     stale: set[str] = set()
     for step in steps:
-        is_changed = step.kind == "ingest" and step.config != step.extra.before.config
-        if is_changed or not stale.isdisjoint(step.needs):
+        is_taken_from = step.kind == "ingest" and step.options.reading.source in pending.affected["sources"]
+        if is_taken_from or not stale.isdisjoint(step.needs):
             stale.add(step.name)
     for step in reversed(steps):
-        if step.name in stale:
+        if step.name in listed | stale:
             begin(step.directory)
     pending.is_set_aside = True
     _write_pending(out, pending)

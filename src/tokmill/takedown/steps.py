@@ -14,15 +14,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
-
 from tokmill.artifacts.history import HISTORY_FILE
 from tokmill.artifacts.hooks import hook_digest
 from tokmill.artifacts.manifest import MANIFEST, STALE_MANIFEST, Json, Manifest, load_manifest
 from tokmill.artifacts.plugins import Plugin, show_hooks
 from tokmill.artifacts.side_files import find_data_files
 from tokmill.artifacts.step import Input, Step
-from tokmill.artifacts.tombstones import FORGOTTEN_FILE, digest_of_source, load_forgotten
+from tokmill.artifacts.tombstones import FORGOTTEN_FILE, known_forgotten
 from tokmill.clean.examine import CleanOptions
 from tokmill.errors import InputChanged, InputError, TokmillError
 from tokmill.formats import plugin_of
@@ -37,18 +35,27 @@ from tokmill.scores.scoring import model_sha256
 from tokmill.stages.clean import CleanExtra, list_inputs, model_inputs
 from tokmill.stages.dedup.method import DedupExtra, EarlierCorpus
 from tokmill.stages.inference import InferenceExtra
-from tokmill.stages.ingest.options import IngestExtra, IngestOptions
+from tokmill.stages.ingest.options import IngestExtra, IngestOptions, leave_out
 from tokmill.stages.ingest.stage import INPUT_STATS
 from tokmill.stages.registry import STAGES
 from tokmill.stages.score.stage import ScoreExtra
 from tokmill.storage.location import InputFile, file_sha256, local_path
 
 
+def default_base(out: Path) -> Path:
+    """Where the recipe of a run lies, if the run is where `run` puts it by default: out/NAME beside it."""
+    return out.resolve().parent.parent
+
+
 def steps_of_run(
-    out: Path, names: Sequence[str], recipe: Json, base: Path, sources: Collection[str]
+    out: Path, names: Sequence[str], recipe: Json, given_base: Path | None, sources: Collection[str]
 ) -> list[Step]:
-    """Of the run as it is; `sources` are those that something is taken from."""
-    forgotten = load_forgotten(out)
+    """Plan the steps of the run as it is; `sources` are those that something is taken from.
+
+    `given_base` is the directory that the user named for the recipe. Without one, data files are looked for
+    two above the run, and code is not: nothing runs because it lies beside data."""
+    base = given_base or default_base(out)
+    forgotten = known_forgotten(out)
     recorded = parse_recorded(recipe)
     if recorded is None:
         raise InputError(
@@ -69,11 +76,11 @@ def steps_of_run(
         options: Any = manifest.options(STAGES[manifest.kind].options)
         extra: Any = None
         if manifest.kind == "ingest":
-            options, extra = _ingest(out, manifest, options, forgotten)
+            extra = _ingest(out, manifest, options)
         elif manifest.kind == "clean":
             read: tuple[Input, ...] = ()
             if name in redone:
-                _show_hooks(manifest, options.plugins, base)
+                _show_hooks(out, manifest, options.plugins, given_base)
                 lists = _url_lists(recorded, manifest, options, base)
                 read = (*list_inputs(lists), *model_inputs(_models(manifest, model_files, scores, base)))
             # NULs and losses were told when it was first cleaned
@@ -83,18 +90,22 @@ def steps_of_run(
         elif manifest.kind == "inference":
             stored: dict[str, tuple[Path, str]] = {}
             if name in redone:
-                _show_hooks(manifest, options.plugins, base)
+                _show_hooks(out, manifest, options.plugins, given_base)
                 stored = _models(manifest, stored_model_files, scores, base)
             extra = InferenceExtra(model_inputs(stored))
         elif manifest.kind == "dedup":
-            extra = DedupExtra(
-                _benchmarks(recipe, manifest, base), earlier=_references(recipe, manifest, base, out)
-            )
+            extra = DedupExtra([])
+            if name in redone:
+                earlier = _references(recipe, manifest, base, out)
+                extra = DedupExtra(_benchmarks(recipe, manifest, base), earlier=earlier)
         elif manifest.kind == "mixture":
             extra = out / HISTORY_FILE
         elif manifest.kind in ("tokenizer", "build"):
-            _show_hooks(manifest, [plugin] if (plugin := plugin_of(manifest.config)) else [], base)
-        steps.append(Step(name, manifest.kind, directory, options, needs, files, extra))
+            # a tokenizer that is not made again encodes for the steps that are
+            plugin = plugin_of(manifest.config) if sources else None
+            _show_hooks(out, manifest, [plugin] if plugin else [], given_base)
+        step: Step = Step(name, manifest.kind, directory, options, needs, files, extra)
+        steps.append(leave_out(step, forgotten) if manifest.kind == "ingest" else step)
     return steps
 
 
@@ -103,28 +114,33 @@ def _latest(directory: Path) -> Manifest:
     return load_manifest(directory, name)
 
 
-def _ingest(
-    out: Path, manifest: Manifest, options: IngestOptions, forgotten: Any
-) -> tuple[IngestOptions, IngestExtra]:
-    """Its options with the list as it is now; where that is another, it is made again from what it was."""
-    digest = digest_of_source(forgotten, options.reading.source)
+def _ingest(out: Path, manifest: Manifest, options: IngestOptions) -> IngestExtra:
+    """What a source that is made again from its own shards has besides: nothing of it is read."""
     stats = manifest.environment.get(INPUT_STATS, {})
-    extra = IngestExtra(
+    return IngestExtra(
         files=[InputFile(name, Path(name), size, modified) for name, (size, modified, *_) in stats.items()],
         hub=Hub.model_validate(options.hub.asked) if options.hub else None,
         max_bad_fraction=Decimal(1),
         forgotten=out / FORGOTTEN_FILE,
         before=manifest,
     )
-    return replace(options, forgotten=digest), extra
 
 
-def _show_hooks(manifest: Manifest, plugins: Iterable[Plugin], base: Path) -> None:
+def _show_hooks(out: Path, manifest: Manifest, plugins: Iterable[Plugin], base: Path | None) -> None:
+    """Allow the hooks of a step to run, from the directory that the user named and from nowhere else."""
     for plugin in plugins:
-        if plugin.is_hook:
-            path = plugin.beside(base)
-            _check_same(path, plugin.digest, f"the hook {plugin.name} of {manifest.step}", hook_digest)
-            show_hooks(path)
+        if not plugin.is_hook:
+            continue
+        what = f"the hook {plugin.name} of {manifest.step}"
+        if base is None:
+            raise InputError(
+                f"{what} would have to be run again, and code is not run because it lies beside data",
+                where=str(plugin.beside(default_base(out))),
+                next="read that file; to allow it, name the directory of the recipe with `--base DIRECTORY`",
+            )
+        path = plugin.beside(base)
+        _check_same(path, plugin.digest, what, hook_digest)
+        show_hooks(path)
 
 
 def _url_lists(

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+from msgspec import structs
 
 from tokmill.artifacts.manifest import Json, Manifest
 from tokmill.artifacts.step import Input, Step, Task, TaskOptions, hook_inputs
-from tokmill.artifacts.tombstones import ROLE
+from tokmill.artifacts.tombstones import ROLE, Forgotten, digest_of_source
 from tokmill.clean.examine import CleanOptions
 from tokmill.errors import TokmillError
-from tokmill.sources.readers import plugins_of
+from tokmill.sources.readers import names_documents, plugins_of
 from tokmill.sources.reading import Reading
 from tokmill.storage.location import InputFile
 from tokmill.storage.records import Span
@@ -92,6 +94,8 @@ class IngestExtra:
     follower: Task[CleanOptions] | None = None  # cleaning in the same pass
     before: Manifest | None = None  # a takedown: the step as it was
     stride: int = 1  # of an estimate: one chunk in so many is read
+    # names of files that are ids which were taken down, and what manifests have for them
+    hidden: Mapping[str, str] = field(default_factory=dict)
 
 
 IngestStep = Step[IngestOptions, IngestExtra]
@@ -141,6 +145,20 @@ def reading_task(
         directory=str(step.directory),
         followers=[follower] if is_fused and follower is not None else [],
     )
+
+
+def leave_out(step: IngestStep, forgotten: Any) -> IngestStep:
+    """`step` with the list of takedowns as it is now: what it leaves out, and which names it hides."""
+    reading, source = step.options.reading, step.options.reading.source
+    own = Forgotten.of_source(forgotten, source)
+    hidden = {name: shown for name in step.files if (shown := shown_name(reading, name, own)) != name}
+    options = structs.replace(step.options, forgotten=digest_of_source(forgotten, source))
+    return replace(step, options=options, extra=replace(step.extra, hidden=hidden))
+
+
+def shown_name(reading: Reading, file: str, forgotten: Forgotten) -> str:
+    """The name of a file of a source as manifests may have it."""
+    return forgotten.shown_name(file) if names_documents(reading, file) else file
 
 
 def forgotten_inputs(step: IngestStep) -> list[Input]:

@@ -83,7 +83,11 @@ def pick_task(
         function="sample.pick",
         key=f"{number:05d}",
         options=PickOptions(
-            chunk=number, room={}, shard_bytes=asked.shard_bytes, file=asked.file, span=asked.span
+            chunk=number,
+            room={},
+            shard_bytes=asked.shard_bytes,
+            file=candidates.facts["file"] or "",  # without the name of one that was taken down
+            span=asked.span,
         ),
         inputs=[
             table_input("candidates", directory, kept),

@@ -30,6 +30,7 @@ from tokmill.kernels.characters import measure_text
 from tokmill.schema import ledger_table, one_piece, string_column
 from tokmill.sources.reading import Dropped
 from tokmill.stages import clean
+from tokmill.stages.ingest.options import ReadOptions, shown_name
 from tokmill.storage.digests import id_hashes, join_sequences, row_sequence, table_sha256
 from tokmill.storage.records import BadRecord
 from tokmill.storage.tables import load_table
@@ -105,10 +106,9 @@ def without_forgotten(
 ) -> tuple[Any, list[str]]:
     """`table` without what was taken down; those that went are counted as taken,
     so that a limit is where it was."""
-    paths = task.paths(ROLE)
-    if not paths:
+    listed = _listed(task, source or table.column("source")[0].as_py())
+    if listed is None:
         return table, []
-    listed = Forgotten.of_source(load_table(paths[0]), source or table.column("source")[0].as_py())
     rows = listed.rows(one_piece(table.column("doc_id")))
     if not len(rows):
         return table, []
@@ -117,6 +117,19 @@ def without_forgotten(
     stays = np.ones(table.num_rows, np.bool_)
     stays[rows] = False
     return table.filter(pa.array(stays)).combine_chunks(), chosen.column("doc_id").to_pylist()
+
+
+def _listed(task: Task, source: str) -> Forgotten | None:
+    """What is to be left out of the source; None: nothing."""
+    paths = task.paths(ROLE)
+    return Forgotten.of_source(load_table(paths[0]), source) if paths else None
+
+
+def shown_file(task: Task[ReadOptions]) -> str | None:
+    """The file of a task as its receipt may name it."""
+    reading, file = task.options.reading, task.options.file
+    listed = _listed(task, reading.source)
+    return (file if listed is None else shown_name(reading, file, listed)) or None
 
 
 def _add_gone(counts: Json, chosen: Any) -> None:
@@ -184,9 +197,11 @@ def write_ledger(
         len(dropped),
     )
     forgotten = forgotten_ledger(source, map(sha256_of, gone))
-    ledger = pa.concat_tables([quarantined, left_out, forgotten]).combine_chunks()
-    key = key_of_rest(task.key, ledger) if gone else task.key
-    return write_ledger_table(task.directory, key, ledger)
+    ledger = pa.concat_tables([quarantined, left_out, forgotten])
+    listed = _listed(task, source)
+    shown = ledger if listed is None else listed.hide_in(ledger)
+    key = key_of_rest(task.key, shown) if gone or shown is not ledger else task.key
+    return write_ledger_table(task.directory, key, shown.combine_chunks())
 
 
 def write_ledger_table(directory: str, key: str, ledger: Any) -> list[FileEntry]:

@@ -57,12 +57,21 @@ from tokmill.stages.ingest.shards import (
     corpus_digest,
     no_counts,
     refused,
+    shown_file,
     write_documents,
     write_ledger,
 )
 from tokmill.stages.ingest.threads import PostOptions, gather_posts, perform_posts, read_threads
 from tokmill.stages.sampling import below_fraction, draws
-from tokmill.stages.takedown import ForgetOptions, conduct_forget, perform_forget, tell_unmet
+from tokmill.stages.takedown import (
+    ForgetOptions,
+    TombstoneOptions,
+    conduct_forget,
+    perform_forget,
+    perform_tombstones,
+    tell_unmet,
+    tombstone_tasks,
+)
 from tokmill.stages.tokens.reading import CHARS_PER_TOKEN
 from tokmill.storage.codecs import CUT_INSIDE
 from tokmill.storage.location import (
@@ -140,7 +149,7 @@ def conduct(step: IngestStep, upstream: Mapping[str, Artifact]) -> Conduct:
         facts |= tell_unmet(step, receipts)
     if receipts:
         facts |= _presence(reading, files, receipts, is_complete=facts["scanned"]["is_complete"])
-    return Outcome(receipts, counts, facts)
+    return Outcome([*receipts, *(yield tombstone_tasks(step))], counts, facts)
 
 
 def perform_ingest(task: Task[ReadOptions]) -> Made:
@@ -168,7 +177,7 @@ def perform_candidates(task: Task[ReadOptions]) -> Made:
 
 def _facts(task: Task[ReadOptions]) -> Json:
     """Where the documents of a task come from, and whether a limit ended it."""
-    return {"file": task.options.file or None, "span": as_fact(task.options.span), "is_full": False}
+    return {"file": shown_file(task), "span": as_fact(task.options.span), "is_full": False}
 
 
 def _documents(task: Task[ReadOptions], room: Room, facts: Json, *gathered: Any) -> Iterator[Any]:
@@ -302,7 +311,9 @@ def perform_digest(task: Task[DigestOptions]) -> Made:
 
 def _task(step: IngestStep, number: int, chunk: Chunk) -> Task[ReadOptions]:
     file, span = chunk
-    source = Input("file", str(file.path), step.files[file.name], file.bytes)
+    # of a dataset that is known from its manifest alone, the digest of a file that was taken down is not
+    digest = step.files.get(file.name, REASON)
+    source = Input("file", str(file.path), digest, file.bytes)
     is_cut = span != Span() and not file.name.endswith(CUT_INSIDE)
     is_fused = file.bytes <= _FUSE_BELOW_BYTES or is_cut
     own = {"entries": file.path.entries} if isinstance(file.path, FileList) else {}
@@ -536,13 +547,14 @@ def _environment(step: IngestStep, receipts: Sequence[Receipt]) -> Json:
     if step.extra.hub is not None:
         return {}
     if step.extra.before is not None:  # a takedown has read none
-        return {INPUT_STATS: step.extra.before.environment.get(INPUT_STATS, {})}
-    return {
-        INPUT_STATS: {
+        stats = step.extra.before.environment.get(INPUT_STATS, {})
+    else:
+        stats = {
             file.name: [file.bytes, file.modified_ns, step.files[file.name], *marks_of_place(file.path)]
             for file in step.extra.files or ()
         }
-    }
+    # a file that was taken down is hashed by every run: no name of it stays, and no hash
+    return {INPUT_STATS: {name: told for name, told in stats.items() if name not in step.extra.hidden}}
 
 
 def _hand_on(manifest: Manifest, taker: str) -> Json:
@@ -560,6 +572,7 @@ STAGE = Stage(
         "ingest": TaskFunction(ReadOptions, perform_ingest),
         "ingest.digest": TaskFunction(DigestOptions, perform_digest),
         "ingest.forget": TaskFunction(ForgetOptions, perform_forget),
+        "ingest.tombstones": TaskFunction(TombstoneOptions, perform_tombstones),
         "posts": TaskFunction(PostOptions, perform_posts),
         "sample.candidates": TaskFunction(ReadOptions, perform_candidates),
         **picking.TASKS,
