@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -104,6 +105,18 @@ def test_what_other_commands_write_into_a_run_is_no_fault_of_it(copy: Path) -> N
 def test_an_extra_file_is_found(copy: Path, name: str) -> None:
     (copy / name).write_bytes(b"?")
     assert [problem.where for problem in mill.verify(copy).problems] == [name]
+
+
+@pytest.mark.parametrize("pattern", ["manifest.json", "split/manifest.json", "**/*.parquet", "**/*.npy"])
+def test_a_named_pipe_in_the_place_of_a_file_is_found_and_nothing_waits_for_it(
+    copy: Path, pattern: str
+) -> None:
+    path = sorted(copy.glob(pattern))[0]
+    path.unlink()
+    os.mkfifo(path)
+    done = tokmill("verify", copy)
+    assert done.returncode == 1, done.stdout
+    assert str(path.relative_to(copy)) in done.stdout + done.stderr
 
 
 def test_an_extra_artifact_is_found(copy: Path) -> None:

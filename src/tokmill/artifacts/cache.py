@@ -36,7 +36,14 @@ from zlib_ng import zlib_ng
 
 from tokmill.artifacts.manifest import fingerprint_of
 from tokmill.errors import TokmillError
-from tokmill.storage.disk import commit_bytes, make_directory, place_beside, storage_error, sync_directory
+from tokmill.storage.disk import (
+    commit_bytes,
+    make_directory,
+    place_beside,
+    read_regular,
+    storage_error,
+    sync_directory,
+)
 
 _SUFFIX = ".cache"
 _TEXTS_CHARS, _HOW_CHARS = 16, 24
@@ -190,7 +197,7 @@ def save_columns(
 def load_columns(path: Path) -> Columns | None:
     """None: not there, or not as it was written."""
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except OSError:
         return None
     checksum, rest = data[:_CHECKSUM_BYTES], memoryview(data)[_CHECKSUM_BYTES:]

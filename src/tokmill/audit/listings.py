@@ -25,6 +25,7 @@ from tokmill.audit.proofs import Problem
 from tokmill.errors import CorruptFile, InputError, TokmillError
 from tokmill.formats import Format, all_formats
 from tokmill.storage.blocks import BLOCK_BYTES, open_stream, plain_sha256, read_exactly
+from tokmill.storage.disk import read_regular
 from tokmill.storage.location import is_within, read_whole
 
 _MAX_BYTES = 64 << 20
@@ -165,7 +166,7 @@ def _listed(path: Path, name: str, format: Format) -> Listing:
     ]
     return Listing(
         name,
-        fingerprint_of(json.loads(path.read_bytes())),
+        fingerprint_of(json.loads(read_regular(path))),
         path,
         files,
         lambda: _format_faults(format, directory),
@@ -196,7 +197,7 @@ def _sample(path: Path, name: str) -> Listing:
 
 def _sample_faults(path: Path, meta: dict[str, Any]) -> Iterator[tuple[Path, str]]:
     try:
-        records = [json.loads(line) for line in path.read_bytes().splitlines()]
+        records = [json.loads(line) for line in read_regular(path).splitlines()]
     except ValueError as error:
         yield path, f"is not JSON lines ({error})"
         return

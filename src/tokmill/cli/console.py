@@ -24,6 +24,7 @@ import importlib
 import io
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec
@@ -147,7 +148,12 @@ hooks_option = click.option(
 
 
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2), err=out.stderr)
+    spelled = json.dumps(value, ensure_ascii=False, indent=2)
+    try:
+        spelled.encode((sys.stderr if out.stderr else sys.stdout).encoding)
+    except UnicodeEncodeError:  # as JSON escapes it, not as a stream would
+        spelled = json.dumps(value, indent=2)
+    click.echo(spelled, err=out.stderr)
 
 
 def results_to_stderr() -> None:
@@ -219,16 +225,16 @@ def _print_error(error: TokmillError, *, as_json: bool) -> None:
     error.next = fit_advice(error.next, click.get_current_context().command)
     if as_json and not isinstance(error, OutputLost):
         fault = {
-            "kind": type(error).__name__,
+            "kind": error.kind,
             "what": error.what,
             "where": error.where,
             "next": error.next,
         }
-        write_log(f"{type(error).__name__} {error}")
+        write_log(f"{error.kind} {error}")
         print_json({"ok": False, "error": fault})
     else:
         verbosity.is_quiet = False  # an error is always printed
-        err.print(f"[bold red]{type(error).__name__}[/] {escape(str(error))}")
+        err.print(f"[bold red]{error.kind}[/] {escape(str(error))}")
 
 
 @contextlib.contextmanager

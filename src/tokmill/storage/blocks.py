@@ -40,9 +40,9 @@ BLOCK_BYTES = 4 << 20
 _BLOCK_LINES = 1 << 16  # lines of 64 bytes fill a block
 _COMPRESSED_BYTES = 1 << 20
 UTF8_BOM = b"\xef\xbb\xbf"
-# What a byte of each compression can become at most: of deflate two bits are 258 bytes, of zstd 4 bytes a block
-# of 128 KiB, of lz4 one byte 255, of LZMA some 0.3 bits 273; a block of bzip2 is at most 47 MB, and 20 bytes
-# or more.
+# The most bytes that one byte of each compression can become: in deflate 2 bits are 258 bytes, in zstd 4 are
+# a block of 128 KiB, in lz4 one is 255, in LZMA 0.3 bits are 273; a block of bzip2 is at most 47 MB, and
+# takes 20 bytes or more.
 EXPANSION = {".gz": 1032, ".zst": 1 << 15, ".bz2": 1 << 22, ".xz": 1 << 13, ".lz4": 256}
 PACKED = tuple(EXPANSION)
 

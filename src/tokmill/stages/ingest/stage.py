@@ -233,8 +233,8 @@ def _fault(task: Task[ReadOptions], batch: Batch, ledger: Ledger) -> InputError 
         return refused(task.inputs[0].path, batch.bad[0])
     if task.most_bad is not None and ledger.bad.total() > task.most_bad:
         return TooManyBadRecords(
-            f"{ledger.bad.total():,} records cannot be used ({_by_reason(ledger.bad)}) of those that were read "
-            "so far; however many more there are, they are over the ceiling, and the rest was not read\n"
+            f"{ledger.bad.total():,} records cannot be used ({_by_reason(ledger.bad)}) of those that were "
+            "read so far; however many more there are, they are over the ceiling, and the rest was not read\n"
             + "\n".join(_example(record._asdict()) for record in ledger.examples),
             where=f"source {task.options.reading.source}",
             next=_REPAIR,
