@@ -469,3 +469,17 @@ def test_a_build_that_cannot_be_is_refused_by_name(
 ) -> None:
     with pytest.raises(RecipeError, match=told):
         mill.run(small_corpus(tmp_path, **sections), workers=1)
+
+
+@pytest.mark.parametrize(("dtype", "is_warned"), [("int32", True), ("smallest", False)])
+def test_ids_that_a_trainer_would_take_for_others_by_its_vocabulary_are_told(
+    tmp_path: Path, dtype: str, is_warned: bool
+) -> None:
+    builds = [{"name": "ds", "format": "nanotron", "dtype": dtype}, {"name": "rows", "format": "memmap"}]
+    done = tokmill("run", small_corpus(tmp_path, builds=builds))
+    assert done.returncode == 0, done.stderr
+    said = "nanotron takes 2 bytes for an id where the vocabulary has 300"
+    assert (said in done.stderr) == is_warned
+    assert "rows: its ids" not in done.stderr
+    ids = np.fromfile(tmp_path / "out/small/build/ds/train/tokens.ds", np.uint16)
+    assert (ids[1::2] == 0).all() == is_warned, "what a reader of two bytes sees"
