@@ -79,6 +79,11 @@ def _rebuild(kind: type[TokmillError], what: str, where: str, next: str) -> Tokm
     return kind(what, where=where, next=next)
 
 
+def install_hint(extra: str) -> str:
+    """Say how to install an extra. The project is on no index: `pip install tokmill` finds nothing there."""
+    return f"pip install '.[{extra}]' in the clone of tokmill, or pip install 'WHEEL[{extra}]' with its wheel"
+
+
 def plural(count: int, noun: str) -> str:
     """ "1 shard", "2,000 shards": for every message that counts."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokmill.artifacts.manifest import Json
-from tokmill.errors import MissingExtra
+from tokmill.errors import MissingExtra, install_hint
 
 if TYPE_CHECKING:
     from tokmill.explorer.server import Server
@@ -104,7 +104,7 @@ def _need(*packages: str) -> None:
         raise MissingExtra(
             f"the explorer needs {', '.join(missing)}",
             where="tokmill explore",
-            next="pip install 'tokmill[explore]'",
+            next=install_hint("explore"),
         )
 
 
