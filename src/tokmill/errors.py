@@ -95,6 +95,11 @@ def spelled_share(part: int, whole: int) -> str:
     return f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"
 
 
+def most_scanned(fraction: float, spelled: str) -> str:
+    """Say how much of a source was read before a limit ended it: not known of a file that is read at once."""
+    return f"at most {spelled}" if fraction < 1 else "an unknown share"
+
+
 class RecipeError(TokmillError): ...
 
 

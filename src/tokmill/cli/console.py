@@ -79,18 +79,19 @@ def _names_others(clause: str, options: set[str]) -> bool:
 
 
 def _with_options_for_keys(advice: str, options: set[str]) -> str:
-    from tokmill.recipe.keys import names_keys
+    from tokmill.recipe.keys import names_keys, path_of_key
 
     without: list[str] = []
 
     def fitted(found: re.Match[str]) -> str:
-        key, _, value = found[1].partition(":")
-        option = f"--{key.rpartition('.')[2].replace('_', '-')}"
-        value = value.strip()
-        if f"--no{option[1:]}" in options and value in ("true", "false"):
-            return f"`{option}`" if value == "true" else f"`--no{option[1:]}`"
-        if option in options:
-            return f"`{option} {value}`" if value else f"`{option}`"
+        path, value = path_of_key(found[1])
+        *above, name = (part.replace("_", "-") for part in path)
+        names = [f"--{'-'.join([*above[-1:], name])}", *([f"--{name}-field"] if above == ["fields"] else [])]
+        for option in (*names, f"--{name}"):  # `tokenizer.sha256` is --tokenizer-sha256 before it is --sha256
+            if f"--no{option[1:]}" in options and value in ("true", "false"):
+                return f"`{option}`" if value == "true" else f"`--no{option[1:]}`"
+            if option in options:
+                return f"`{option} {value}`" if value else f"`{option}`"
         if names_keys(found[1]):
             without.append(found[0])
         return found[0]
