@@ -32,11 +32,14 @@ _MAX_BYTES = 64 << 20
 _SHARD_MANIFEST = ".manifest.json"
 
 
+NOTHING_HERE = "nothing here lists files that could be proven"
+
+
 def provable() -> str:
     """What a directory is told that holds nothing of all this."""
     formats = (f"{file} ({one.checksums.kind})" for file, one in with_checksums().items() if one.checksums)
     return (
-        "nothing here lists files that could be proven: neither a manifest.json (runs, builds, shards), "
+        f"{NOTHING_HERE}: neither a manifest.json (runs, builds, shards), "
         f"manifests/*.json (corpora), {', '.join(formats)}, {META_NAME} (samples) nor *{_SHARD_MANIFEST} "
         "(normalize, filter)"
     )

@@ -183,6 +183,21 @@ def test_a_build_without_a_row_says_so(tmp_path: Path) -> None:
     assert any(said.startswith("no row: ") and "1,048,576" in said for said in warnings)
 
 
+def test_a_run_whose_build_has_no_row_of_its_tokens_ends_with_status_1_and_is_whole(tmp_path: Path) -> None:
+    builds = [{"name": "rows", "format": "memmap"}, {"name": "mega", "format": "megatron"}]
+    recipe = small_corpus(tmp_path, pack={"length": 1 << 20, "tail": "drop"}, builds=builds)
+    for _ in range(2):  # made, and up to date
+        done = tokmill("run", recipe, "--out", tmp_path / "out")
+        assert done.returncode == 1
+        assert "build/rows has no row of the tokens that it was given" in done.stderr
+        assert "build/mega has no row" not in done.stderr
+    assert json.loads(tokmill("run", recipe, "--out", tmp_path / "out", "--json").stdout)["ok"] is False
+    assert tokmill("verify", tmp_path / "out").returncode == 0
+    other = 'builds=[{"name": "mega", "format": "megatron"}]'
+    nothing = tokmill("run", recipe, "--out", tmp_path / "out", "--set", other)
+    assert nothing.returncode == 0, nothing.stderr
+
+
 def test_a_padded_build_that_has_fewer_rows_than_blocks_were_asked_for_says_so(tmp_path: Path) -> None:
     """Beside one that is not padded blocks are so many tokens, and documents longer than a row are fewer."""
     recipe = mixed(tmp_path, blocks=40, held_out="whole")
