@@ -3,6 +3,8 @@
 #     docker build --tag tokmill .
 #     docker run --rm tokmill                                                  the demonstration
 #     docker run --rm --volume "$PWD:/work" --user "$(id -u)" tokmill run /work/recipe.yaml
+#
+# Sources of the Hugging Face hub are read; other extras are named in the `pip install` below.
 
 FROM python:3.12-slim-bookworm AS build
 WORKDIR /source
@@ -11,7 +13,7 @@ COPY recipes ./recipes
 COPY src ./src
 # as a variable it holds for what builds the wheel, too
 ENV PIP_CONSTRAINT=/source/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
-RUN python -m venv /opt/tokmill && /opt/tokmill/bin/pip install .
+RUN python -m venv /opt/tokmill && /opt/tokmill/bin/pip install '.[hub]'
 
 FROM python:3.12-slim-bookworm
 RUN useradd --create-home --uid 10001 miller

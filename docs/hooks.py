@@ -7,7 +7,8 @@ those made from code, and those that live elsewhere in the tree.
     CONTRIBUTING.md   ─> contributing.md
 
 A name with a `*` in the nav stands for all pages that match, in order of their names (of the commands:
-in the order of `tokmill --help`). A link out of docs/ to one of the files above leads to its page.
+in the order of `tokmill --help`). A link out of docs/ to one of the files above leads to its page. Pages of
+docs/ link to a generated page as reference/index.md#NAME, which is a place in the clone too.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ BORROWED = {
     "contributing.md": "CONTRIBUTING.md",
 }
 
+GENERATED: dict[str, str] = {}  # by the name of its place in reference/index.md
+
 _LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -44,6 +47,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path, content in generate_pages():
         files.append(File.generated(config, path, content=content))
+        page = Path(path)
+        GENERATED[page.parent.name if page.name == "index.md" else page.stem] = path
     for path, original in BORROWED.items():
         files.append(File.generated(config, path, content=(ROOT / original).read_text(encoding="utf-8")))
     for recipe in sorted((ROOT / "recipes").rglob("*")):
@@ -67,7 +72,9 @@ def _relinked(found: re.Match[str], home: Path, uri: str) -> str:
         return found[0]
     place = os.path.normpath(home / target)
     pages = {original: path for path, original in BORROWED.items()}
-    if place in pages:
+    if place == "docs/reference/index.md" and fragment[1:] in GENERATED:
+        led, fragment = GENERATED[fragment[1:]], ""
+    elif place in pages:
         led = pages[place]
     elif place == "docs/decisions":
         led = "decisions/README.md"

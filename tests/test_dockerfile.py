@@ -6,6 +6,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -104,7 +105,15 @@ def test_all_that_pip_installs_is_pinned_by_the_constraints() -> None:
     assert "PIP_CONSTRAINT=/source/constraints.txt" in told(build, "ENV")[0].split()
     assert [i.word for i in build].index("ENV") < [i.word for i in build].index("RUN")
     pinned = {line.partition("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().split("\n")}
-    needed = [name.split(">")[0].lower() for name in PROJECT["project"]["dependencies"]]
+    extras = {
+        name
+        for install in installs
+        for found in re.findall(r"\[(.+?)\]", install)
+        for name in found.split(",")
+    }
+    assert "hub" in extras, "a recipe that reads the hub runs in the image"
+    optional = [one for extra in extras for one in PROJECT["project"]["optional-dependencies"][extra]]
+    needed = [name.split(">")[0].lower() for name in (*PROJECT["project"]["dependencies"], *optional)]
     assert not [
         name for name in needed if name.replace("_", "-") not in {p.replace("_", "-") for p in pinned}
     ]

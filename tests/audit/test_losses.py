@@ -149,6 +149,29 @@ def test_several_rules_that_empty_a_source_together_are_told_too(tmp_path: Path)
     assert f"({reasons.total():,} of {came:,}) to {len(reasons)} reasons, {first} (" in line
 
 
+def test_blank_lines_of_a_source_are_no_documents_that_it_loses(tmp_path: Path) -> None:
+    """As WikiText has them on the hub: a row for every line, blank ones and headings among them."""
+    long = "It turns all day, and nobody has ever counted how often the wheel went round in number "
+    lines = [text for number in range(100) for text in ("", " = Heading = ", f"{long} {number}.", "")]
+    del lines[3:160:4]  # 160 blank lines of 360: less than half of them
+    rows = "".join(json.dumps({"text": text}) + "\n" for text in lines)
+    (tmp_path / "wikitext.jsonl").write_text(rows)
+    recipe = {
+        "name": "lines",
+        "sources": [{"name": "wikitext", "domain": "prose", "files": "wikitext.jsonl", "license": "MIT"}],
+        "filters": [{"measure": "chars", "min": 50, "reason": "too_short"}],
+        "dedup": {"exact": False},
+    }
+    path = tmp_path / "recipe.yaml"
+    path.write_text(json.dumps(recipe))
+    done = tokmill("run", path, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "loses" not in done.stderr
+    path.write_text(json.dumps(recipe | {"filters": [{**recipe["filters"][0], "min": 120}]}))
+    again = tokmill("run", path, "--out", tmp_path / "more")
+    assert "wikitext loses 56 % of its documents (200 of 360)" in again.stderr
+
+
 def test_a_source_of_copies_is_told_by_dedup(tmp_path: Path) -> None:
     copy = {"files": "web.jsonl", "fields": {"text": "text", "id": "id"}}
     said, run = mill(tmp_path / "run", code=copy)

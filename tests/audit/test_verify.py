@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -106,6 +107,18 @@ def test_an_extra_file_is_found(copy: Path, name: str) -> None:
     assert [problem.where for problem in mill.verify(copy).problems] == [name]
 
 
+@pytest.mark.parametrize("pattern", ["manifest.json", "split/manifest.json", "**/*.parquet", "**/*.npy"])
+def test_a_named_pipe_in_the_place_of_a_file_is_found_and_nothing_waits_for_it(
+    copy: Path, pattern: str
+) -> None:
+    path = sorted(copy.glob(pattern))[0]
+    path.unlink()
+    os.mkfifo(path)
+    done = tokmill("verify", copy)
+    assert done.returncode == 1, done.stdout
+    assert str(path.relative_to(copy)) in done.stdout + done.stderr
+
+
 def test_an_extra_artifact_is_found(copy: Path) -> None:
     shutil.copytree(copy / "build/rows", copy / "build/more")
     assert "build/more" in [problem.where for problem in mill.verify(copy).problems]
@@ -183,3 +196,23 @@ def test_the_digest_is_of_content_and_of_nothing_else(pristine: Path, tmp_path: 
     assert mill.verify(again).digest == mill.verify(pristine).digest
     other = mill.run(small_corpus(tmp_path / "b", pack={"length": 65}), workers=2).out
     assert mill.verify(other).digest != mill.verify(pristine).digest
+
+
+def test_a_directory_that_is_no_run_has_no_digest_and_is_told_what_to_name(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    done = tokmill("verify", tmp_path / "empty")
+    assert done.returncode == 1
+    assert "digest" not in done.stdout
+    assert "next: name the directory of a run" in done.stdout
+
+
+def test_check_of_a_run_names_its_builds(pristine: Path) -> None:
+    done = tokmill("check", pristine)
+    assert done.returncode == 1
+    assert f"give one of {pristine / 'build/mega'}, {pristine / 'build/rows'}" in done.stdout
+
+
+def test_an_id_behind_the_directory_of_forget_is_told_its_option(pristine: Path) -> None:
+    done = tokmill("forget", pristine, "problem-1")
+    assert done.returncode == 2
+    assert "--doc-id ID" in done.stderr

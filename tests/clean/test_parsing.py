@@ -95,5 +95,5 @@ def test_without_the_extra_the_recipe_is_refused_with_the_way_to_get_it(
     with pytest.raises(MissingExtra) as caught:
         shares(tmp_path, [{"id": "a", "text": "x", "lang": "python", "path": None}])
     assert caught.value.what == "parsing source files needs the package tree-sitter"
-    assert caught.value.next == "pip install 'tokmill[code]'"
+    assert caught.value.next.startswith("pip install '.[code]' in the clone")
     assert not (tmp_path / "out/ingest").exists()

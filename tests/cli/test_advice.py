@@ -24,6 +24,21 @@ def test_a_key_becomes_the_option_that_the_command_has_for_it() -> None:
     assert told == "set `--dtype int32`, or a lower `--threshold`"
 
 
+@pytest.mark.parametrize(
+    ("key", "option"),
+    [
+        ("fields: {text: …}", "--text …"),
+        ("fields.text", "--text"),
+        ("fields: {id: …}", "--id-field …"),
+        ("tokenizer.sha256", "--tokenizer-sha256"),
+        ("tokenizer: {sha256: abc}", "--tokenizer-sha256 abc"),
+    ],
+)
+def test_a_key_of_a_section_becomes_the_option_that_holds_it(key: str, option: str) -> None:
+    made = command("--out", "--text", "--id-field", "--sha256", "--tokenizer-sha256")
+    assert fit_advice(f"set `{key}`", made) == f"set `{option}`"
+
+
 def test_a_key_without_an_option_is_said_to_be_one_of_recipes() -> None:
     told = fit_advice("raise `normalize.max_nul_fraction` if they are right", command("--out"))
     assert told.startswith(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import click
 import pytest
 
+from forked import MAIN, run_forked
 from mill import small_corpus, tokmill
 from tokmill.cli import main
 
@@ -108,3 +111,46 @@ def test_a_warning_before_a_run_begins_is_said_once_and_written_down(tmp_path: P
     assert log.read_text().count(told) == 1
     assert tokmill("-q", "--log-file", log, *words).stderr == ""
     assert log.read_text().count(told) == 2
+
+
+def test_a_hook_that_fails_with_a_secret_in_its_message_shows_it_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "hooks.py").write_text(
+        "import os\n\n\ndef up(texts):\n    raise ValueError('login failed: ' + os.environ['HF_TOKEN'])\n"
+    )
+    recipe = small_corpus(tmp_path, tokenizer=None, builds=None, transforms=["hooks.py:up"])
+    done = tokmill("run", recipe, "--out", tmp_path / "out", env=SECRETS)
+    assert done.returncode == 1
+    assert "login failed: ***" in done.stderr
+    told = tokmill("run", recipe, "--out", tmp_path / "out", "--json", env=SECRETS)
+    assert "login failed: ***" in told.stdout
+    said = [done.stdout, done.stderr, told.stdout, told.stderr, tokmill("status", tmp_path / "out").stdout]
+    said += [path.read_text(errors="replace") for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert not [text for text in said if SECRETS["HF_TOKEN"] in text]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_every_verb_of_a_run_works_on_a_stream_without_its_signs(recipe: Path, encoding: str) -> None:
+    streams = f"import sys; [one.reconfigure(encoding={encoding!r}) for one in (sys.stdout, sys.stderr)]; "
+    (recipe.parent / "notes.txt").write_text("Ça tourne aussi en français.\n\nIt turns all day, €.\n")
+    out = recipe.parent / "out"
+
+    def said(*words: str | Path) -> CompletedProcess[str]:
+        return run_forked(list(map(str, words)), {**os.environ, "TOKMILL_WORKERS": "1"}, code=streams + MAIN)
+
+    done = said("run", recipe, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert "+ ingest/problems" in done.stderr
+    assert " -> " in done.stdout
+    for words in (["verify", out], ["status", out], ["plan", recipe], ["report", out]):
+        found = said(*words)
+        assert found.returncode == 0, (words, found.stderr)
+        assert "\N{REPLACEMENT CHARACTER}" not in found.stdout
+    assert json.loads(said("verify", out, "--json").stdout)["ok"] is True
+
+
+def test_a_store_that_cannot_be_reached_is_an_error_of_storage() -> None:
+    keys = {"AWS_ACCESS_KEY_ID": "someone", "AWS_SECRET_ACCESS_KEY": "something", "AWS_REGION": "x"}
+    nobody = {**keys, "AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_ALLOW_HTTP": "true"}
+    done = tokmill("verify", "s3://bucket/run", env=nobody)
+    assert done.returncode == 1
+    assert done.stderr.startswith("StorageError s3://bucket/run"), done.stderr

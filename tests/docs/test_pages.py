@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,19 @@ def test_what_cannot_run_here_says_why() -> None:
 def test_lines_that_are_shown_were_printed_in_their_order(shown: str, missing: list[str]) -> None:
     printed = "first\n✓ dedup   0.31 s  4 of 6\nsaid besides\ndigest ab12  (proven)\n"
     assert missing_lines(shown, printed) == missing
+
+
+def test_every_link_between_files_of_the_clone_leads_to_a_place_that_is_there() -> None:
+    root = Path(__file__).parents[2]
+    pages = [*root.glob("*.md"), *(root / "recipes").rglob("*.md"), *(root / "docs").rglob("*.md")]
+    dead = []
+    for page in sorted(pages):
+        text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for target, place in re.findall(r"\]\(([^)#\s]+)(?:#([^)\s]*))?\)", text):
+            if ":" in target:
+                continue
+            led = page.parent / target
+            is_anchor = led == page.parent / "reference/index.md" or led.name == "index.md"
+            if not led.exists() or (place and is_anchor and f'id="{place}"' not in led.read_text()):
+                dead.append(f"{page.relative_to(root)}: {target}#{place}")
+    assert dead == []

@@ -286,7 +286,7 @@ def test_an_engine_that_is_not_installed_says_which_extra_to_install(engine: str
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120
     )
-    assert f"next: pip install 'tokmill[{engine}]'" in ran.stdout
+    assert f"next: pip install '.[{engine}]'" in ran.stdout
     assert MissingExtra.__name__ not in ran.stderr
 
 

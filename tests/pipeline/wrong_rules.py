@@ -39,6 +39,13 @@ RULES = {
     "an unknown licence": edit(
         "allow: [MIT,", "allow: [MITT,", "line 14: license.allow[0]", "'MITT' is not a known licence", "MIT"
     ),
+    "a licence of a source with two letters exchanged": edit(
+        "license: CC-BY-4.0",
+        "license: MTI",
+        "line 6: sources[0].license",
+        "'MTI' is not a known licence",
+        "did you mean MIT?",
+    ),
     "an unknown licence of a domain": edit(
         "filters:",
         "domains: {web: {license: {deny: [Apachee-2.0]}}}\nfilters:",

@@ -41,4 +41,4 @@ def test_check_learns_with_numpy_and_ablate_names_the_extra(tmp_path: Path) -> N
         "except MissingExtra as error: print(error)"
     )
     assert "PyTorch is not installed" in told
-    assert "pip install 'tokmill[torch]'" in told
+    assert "pip install '.[torch]'" in told

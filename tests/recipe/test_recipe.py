@@ -534,6 +534,14 @@ def test_yaml_that_is_made_to_explode_or_to_run_is_refused_at_once(text: str, wh
         parse(text)
 
 
+def test_a_pattern_without_quotes_is_told_to_be_quoted() -> None:
+    with pytest.raises(RecipeError) as caught:
+        parse("name: x\nsources: [{name: a, domain: web, files: *.jsonl}]\n")
+    assert "line 2" in caught.value.what
+    assert caught.value.next.startswith("quote it: ")
+    assert 'files: "*.jsonl"' in caught.value.next
+
+
 def test_more_keys_and_values_than_any_recipe_has_are_refused() -> None:
     with pytest.raises(RecipeError, match="a recipe has at most 50,000 keys and values"):
         parse("x: [" + "a," * 50_000 + "]")

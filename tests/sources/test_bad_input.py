@@ -222,6 +222,66 @@ def test_more_bad_records_than_the_ceiling_stop_the_run_with_examples(tmp_path: 
     assert len(quarantined(tmp_path / "out/small")) == 2
 
 
+def write_nulls(path: Path, rows: int) -> None:
+    """Null texts, of which a million take 2 kB."""
+    schema = pa.schema([("text", pa.string())])
+    with pq.ParquetWriter(path, schema) as writer:
+        for start in range(0, rows, 1 << 20):
+            nulls = pa.nulls(min(1 << 20, rows - start), pa.string())
+            writer.write_table(pa.table([nulls], schema=schema))
+
+
+def only_texts(directory: Path, files: str, **source: object) -> Path:
+    texts = {"name": "problems", "files": files, **source}
+    return write_recipe(directory, sources=[texts], tokenizer=None, builds=None)
+
+
+def test_reading_stops_once_bad_records_are_over_the_ceiling_whatever_the_rest_is(tmp_path: Path) -> None:
+    write_nulls(tmp_path / "nulls.parquet", 2_000_000)
+    said = refused(only_texts(tmp_path, "nulls.parquet"), "TooManyBadRecords", "the rest was not read")
+    unusable = int(said.partition(" records cannot be used")[0].split()[-1].replace(",", ""))
+    assert 20_000 < unusable < 40_000
+    assert "nulls.parquet at 0: missing_field" in said
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_reading_does_not_stop_where_the_rest_may_hold_the_ceiling(tmp_path: Path, workers: str) -> None:
+    with gzip.open(tmp_path / "a.jsonl.gz", "wb") as file:
+        file.write(b"{}\n" * 3000)
+    lines = "".join(json.dumps({"text": f"text number {number}"}) + "\n" for number in range(7000))
+    (tmp_path / "b.jsonl").write_text(lines)
+    refused(only_texts(tmp_path, "*.jsonl*", max_bad_fraction="0.2999"), "3,000 of 10,000")
+    recipe = only_texts(tmp_path, "*.jsonl*", max_bad_fraction="0.3")
+    assert tokmill("run", recipe, "--workers", workers).returncode == 0
+
+
+def test_the_ledger_of_many_bad_records_is_written_in_pieces_that_hold_every_one(tmp_path: Path) -> None:
+    write_nulls(tmp_path / "nulls.parquet", 300_000)
+    recipe = only_texts(tmp_path, "nulls.parquet", max_bad_fraction=1)
+    done = tokmill("run", recipe)
+    assert done.returncode == 0, done.stderr
+    directory = tmp_path / "out/small/ingest/problems"
+    ledgers = load_manifest(directory).entries("ledger")
+    assert len(ledgers) == 2
+    assert max(entry.rows for entry in ledgers) < 300_000
+    offsets = [load_table(directory / entry.path).column("offset").to_pylist() for entry in ledgers]
+    assert offsets[0] + offsets[1] == list(range(300_000))
+    digest_of(tmp_path / "out/small")
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+def test_short_lines_are_read_in_pieces_and_none_is_lost_between_them(tmp_path: Path, suffix: str) -> None:
+    count = 140_000
+    bad, header = ("{}", "") if suffix == "jsonl" else ("a,b", "text\n")
+    good = '{"text": "good"}' if suffix == "jsonl" else "good"
+    rows = [good if number % 70_000 == 69_999 else bad for number in range(count)]
+    (tmp_path / f"short.{suffix}").write_text(header + "\n".join(rows) + "\n")
+    found = ingest(tmp_path, f"short.{suffix}")
+    assert [row["text"] for row in found.documents] == ["good", "good"]
+    assert len({record.offset for record in found.bad}) == len(found.bad) == count - 2
+    assert found.counts["in"] == count
+
+
 def test_on_bad_record_fail_stops_at_the_first(tmp_path: Path) -> None:
     (tmp_path / "problems.jsonl").write_bytes(b"\n".join([*map(str.encode, GOOD), BAD_LINES["nan"]]))
     refused(recipe_over(tmp_path, on_bad_record="fail"), "problems.jsonl", "NaN is not JSON", "quarantine")

@@ -331,7 +331,7 @@ def test_without_the_package_the_extra_is_named(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "PDFs need a package that is not installed (pypdfium2)" in done.stderr
-    assert "pip install 'tokmill[pdf]'" in done.stderr
+    assert "pip install '.[pdf]'" in done.stderr
 
 
 def test_a_worker_without_the_package_says_so(tmp_path: Path, monkeypatch: Any) -> None:

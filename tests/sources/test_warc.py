@@ -478,5 +478,5 @@ except MissingExtra as error:
     print(error)
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install 'tokmill[warc]'" in run.stdout
+    assert "pip install '.[warc]'" in run.stdout
     assert MissingExtra.__name__ in code

@@ -63,7 +63,7 @@ def measure(texts: Any, names: Collection[str] | None = None) -> dict[str, NDArr
 
 
 def detect_language(texts: Any, *, detector: DetectorName = "fasttext") -> Languages:
-    """The language of each text, and how sure the detector is. Needs `pip install "tokmill[language]"`."""
+    """The language of each text, and how sure the detector is. Needs the extra `language`."""
     found = detect_languages(_arrow(texts), detector)
     return Languages(_like(texts, found.codes.cast(pa.string())), found.scores)
 

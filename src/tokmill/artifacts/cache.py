@@ -42,6 +42,7 @@ from tokmill.storage.disk import (
     is_temp,
     make_directory,
     place_beside,
+    read_regular,
     storage_error,
     sync_directory,
 )
@@ -212,7 +213,7 @@ def save_columns(
 def load_columns(path: Path) -> Columns | None:
     """None: not there, or not as it was written."""
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except OSError:
         return None
     checksum, rest = data[:_CHECKSUM_BYTES], memoryview(data)[_CHECKSUM_BYTES:]

@@ -35,7 +35,7 @@ from typing import Any, NamedTuple, TypeVar, overload
 import msgspec
 
 from tokmill.errors import ConservationBroken, ManifestDamaged
-from tokmill.storage.disk import Written, commit_bytes
+from tokmill.storage.disk import Written, commit_bytes, read_regular
 from tokmill.storage.location import is_within, read_whole
 
 # Raised whenever the same recipe and inputs give other bytes; see "Changes output bytes" in CHANGELOG.md.
@@ -256,7 +256,7 @@ def load_receipts(directory: Path) -> list[Receipt]:
     found = []
     for path in sorted((directory / RECEIPTS).glob("*.json")):
         try:
-            found.append(msgspec.json.decode(path.read_bytes(), type=Receipt))
+            found.append(msgspec.json.decode(read_regular(path), type=Receipt))
         except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
             continue
     return found

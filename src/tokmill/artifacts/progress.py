@@ -26,8 +26,8 @@ from typing import Protocol
 
 import msgspec
 
-from tokmill.errors import TokmillError
-from tokmill.storage.disk import temp_beside, told_as_unwritable
+from tokmill.errors import TokmillError, without_secrets
+from tokmill.storage.disk import read_regular, temp_beside, told_as_unwritable
 
 LOGGER = "tokmill"
 MARK = "! "  # of a line that needs a decision
@@ -144,7 +144,7 @@ class Journal(msgspec.Struct, kw_only=True):
 def load_journal(directory: Path) -> Journal | None:
     """None where there is none, or none that can be read."""
     try:
-        return msgspec.json.decode((directory / JOURNAL).read_bytes(), type=Journal)
+        return msgspec.json.decode(read_regular(directory / JOURNAL), type=Journal)
     except (OSError, msgspec.MsgspecError, ValueError):
         return None
 
@@ -179,6 +179,7 @@ class JournalProgress:
         self.write()
 
     def say(self, message: str) -> None:
+        message = without_secrets(message)
         self._journal.said = [*self._journal.said[-4:], message]
         self._progress.say(message)
 
@@ -236,10 +237,10 @@ class JournalProgress:
 def _told(error: BaseException) -> dict[str, str]:
     if isinstance(error, TokmillError):
         return {
-            "kind": type(error).__name__,
+            "kind": error.kind,
             "what": error.what,
             "where": error.where,
             "next": error.next,
         }
     what = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
-    return {"kind": type(error).__name__, "what": what, "where": "", "next": ""}
+    return {"kind": type(error).__name__, "what": without_secrets(what), "where": "", "next": ""}

@@ -68,6 +68,7 @@ class Task(msgspec.Struct, Generic[Options], frozen=True, kw_only=True):
     followers: list[Task] = []  # to run in the same pass, on what this one makes
     cached: Cached | None = None  # what earlier runs found out: it changes how long the task takes
     stored: Stored | None = None  # where its files are, if not on a disk that all workers share
+    most_bad: int | None = None  # with more bad records than this, reading stops: the step fails in any case
 
     @property
     def config(self) -> Json:

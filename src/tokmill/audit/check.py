@@ -135,7 +135,8 @@ def _check_split(
     try:
         dataset = open_dataset(root, split, verify=verify)
     except TokmillError as error:
-        yield Finding(name, "files", False, f"{error.where}: {error.what}")
+        advice = f"; {error.next}" if error.next else ""
+        yield Finding(name, "files", False, f"{error.where}: {error.what}{advice}")
         return
     facts = dataset.facts
     said = f"{dataset.store.format}, {len(dataset):,} examples, {facts.dtype}"

@@ -25,17 +25,21 @@ from tokmill.audit.proofs import Problem
 from tokmill.errors import CorruptFile, InputError, TokmillError
 from tokmill.formats import Format, all_formats
 from tokmill.storage.blocks import BLOCK_BYTES, open_stream, plain_sha256, read_exactly
+from tokmill.storage.disk import read_regular
 from tokmill.storage.location import is_within, read_whole
 
 _MAX_BYTES = 64 << 20
 _SHARD_MANIFEST = ".manifest.json"
 
 
+NOTHING_HERE = "nothing here lists files that could be proven"
+
+
 def provable() -> str:
     """What a directory is told that holds nothing of all this."""
     formats = (f"{file} ({one.checksums.kind})" for file, one in with_checksums().items() if one.checksums)
     return (
-        "nothing here lists files that could be proven: neither a manifest.json (runs, builds, shards), "
+        f"{NOTHING_HERE}: neither a manifest.json (runs, builds, shards), "
         f"manifests/*.json (corpora), {', '.join(formats)}, {META_NAME} (samples) nor *{_SHARD_MANIFEST} "
         "(normalize, filter)"
     )
@@ -165,7 +169,7 @@ def _listed(path: Path, name: str, format: Format) -> Listing:
     ]
     return Listing(
         name,
-        fingerprint_of(json.loads(path.read_bytes())),
+        fingerprint_of(json.loads(read_regular(path))),
         path,
         files,
         lambda: _format_faults(format, directory),
@@ -196,7 +200,7 @@ def _sample(path: Path, name: str) -> Listing:
 
 def _sample_faults(path: Path, meta: dict[str, Any]) -> Iterator[tuple[Path, str]]:
     try:
-        records = [json.loads(line) for line in path.read_bytes().splitlines()]
+        records = [json.loads(line) for line in read_regular(path).splitlines()]
     except ValueError as error:
         yield path, f"is not JSON lines ({error})"
         return

@@ -45,6 +45,7 @@ from tokmill.errors import CorruptFile, ManifestDamaged, StorageError
 from tokmill.formats.index import RowSpans, find_id, find_places, hash_id, map_places
 from tokmill.schema import DEDUP_EDITS, ORDER
 from tokmill.stages.tokens.stage import SplitShard, shards_of_split
+from tokmill.storage.disk import read_regular
 from tokmill.storage.on_demand import at_hand
 from tokmill.storage.tables import load_table
 
@@ -382,7 +383,7 @@ def _open_known(directory: Path, entry: FileEntry) -> Artifact:
     path = directory / entry.path
     if not path.is_file():
         raise StorageError("is missing", where=str(path), next="run the recipe again")
-    data = path.read_bytes()
+    data = read_regular(path)
     if hashlib.sha256(data).hexdigest() != entry.sha256:
         raise ManifestDamaged(
             "is not the manifest that the run ended with", where=str(path), next="run the recipe again"

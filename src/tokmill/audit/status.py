@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import dataclasses
 import platform
+import re
 import shutil
 import tempfile
 import time
-from importlib import util
+from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +35,7 @@ from tokmill.artifacts.progress import Journal, Progress, Silence, load_journal
 from tokmill.audit.opened import existing, find_artifacts
 from tokmill.engines.local import COMPILING, compile_kernels
 from tokmill.engines.slurm_state import SlurmState, load_state
-from tokmill.errors import TokmillError, plural
+from tokmill.errors import TokmillError, install_hint, plural
 from tokmill.kernels.warm import count_stale, kernels_of
 from tokmill.pipeline.session import TRAFFIC
 from tokmill.storage import codecs
@@ -185,21 +187,24 @@ def _lasted(journal: Journal, now: float, state: str) -> float:
 
 
 _REQUIRED = ("numpy", "numba", "pyarrow", "msgspec", "pydantic", "tokenizers", "tiktoken", "sentencepiece")
-_EXTRAS = {
-    "hub": "datasets",
-    "ray": "ray",
-    "code": "tree_sitter",
-    "dask": "distributed",
-    "torch": "torch",
-    "s3": "obstore",
-    "gs": "obstore",
-    "az": "obstore",
-    "pdf": "pypdfium2_raw",
-    "stackexchange": "py7zr",
-    "warc": "fastwarc",
-    "wikipedia": "mwparserfromhell",
-}
+_FOR_DEVELOPERS = ("test", "docs", "dev")
 _SAMPLE = ["plain", "línea dos", "日本語\u2028separator", 'quotes " and \\ and \t tab', ""]
+
+
+_REQUIREMENT = re.compile(r"""([\w.-]+).*;.*extra == ['"]([\w-]+)['"]""")
+
+
+def _extras() -> Iterator[tuple[str, str]]:
+    """Each extra that tokmill was built with: the version of its first package, if all are there."""
+    packages: dict[str, list[str]] = {}
+    for requirement in metadata.requires("tokmill") or []:
+        if found := _REQUIREMENT.match(requirement):
+            packages.setdefault(found[2], []).append(found[1])
+    for extra, names in packages.items():
+        if extra not in _FOR_DEVELOPERS:
+            versions = [package_version(name) for name in names]
+            is_there = None not in versions
+            yield extra, str(versions[0]) if is_there else f"not installed ({install_hint(extra)})"
 
 
 @short_repr
@@ -231,11 +236,7 @@ def doctor(
     }
     versions = {"python": platform.python_version()}
     versions.update((name, package_version(name) or "missing") for name in ("tokmill", *_REQUIRED))
-    extras = {
-        extra: (package_version(name) if util.find_spec(name) else None)
-        or f"not installed (pip install 'tokmill[{extra}]')"
-        for extra, name in _EXTRAS.items()
-    }
+    extras = dict(_extras())
     tests = {suffix: _round_trip(suffix) for suffix in (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")}
     sections = {
         "machine": machine,

@@ -10,7 +10,7 @@ from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.directory import Artifact
 from tokmill.artifacts.history import HISTORY_FILE
 from tokmill.artifacts.manifest import Json, fingerprint_of
-from tokmill.audit.listings import Listing
+from tokmill.audit.listings import NOTHING_HERE, Listing
 from tokmill.audit.proofs import Problem
 
 
@@ -18,7 +18,7 @@ from tokmill.audit.proofs import Problem
 @dataclasses.dataclass(frozen=True)
 class Verification:
     directory: Path | str  # or the URL of a published run
-    digest: str
+    digest: str  # of all artifacts; empty where there is none
     artifacts: int
     files: int
     bytes: int
@@ -44,14 +44,17 @@ def verification_of(
     others = dict(file for listing in listings for file in listing.files)  # two may list the same shard
     entries = [*(entry for a in steps.values() for entry in a.manifest.files), *others.values()]
     identities = [[name, artifact.manifest.identity] for name, artifact in steps.items()]
+    proven = sorted([*identities, *([each.name, each.identity] for each in listings)])
     return Verification(
         directory=directory,
-        digest=fingerprint_of(sorted([*identities, *([each.name, each.identity] for each in listings)])),
+        digest=fingerprint_of(proven) if proven else "",
         artifacts=len(steps) + len(listings),
         files=len(entries),
         bytes=sum(entry.bytes for entry in entries),
         problems=sorted(set(problems), key=lambda problem: (problem.where, problem.what)),
-        next=_what_mends(directory, problems, bool(listings)) if problems else "",
+        next=_what_mends(directory, problems, has_listings=bool(listings), is_run=bool(artifacts))
+        if problems
+        else "",
         warnings=[
             Problem(name, line)
             for name, artifact in steps.items()
@@ -65,7 +68,9 @@ EXTRA = "extra file: no manifest lists it"
 UNREAD = "cannot be read ("  # by the system: of what was read Arrow speaks, as what Parquet
 
 
-def _what_mends(directory: Path | str, problems: list[Problem], has_listings: bool) -> str:
+def _what_mends(directory: Path | str, problems: list[Problem], *, has_listings: bool, is_run: bool) -> str:
+    if not is_run and any(problem.what.startswith(NOTHING_HERE) for problem in problems):
+        return "name the directory of a run (`out/NAME`), of one of its artifacts, or of a corpus"
     if all(problem.what.startswith(UNREAD) for problem in problems):
         return "look at the disk and its permissions, then verify again: of these files nothing is known"
     if isinstance(directory, str):

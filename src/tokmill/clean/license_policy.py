@@ -60,6 +60,9 @@ class Judged(NamedTuple):
     reason: Any  # dictionary<int32, string>
 
 
+_TYPO_RATIO = 0.8  # Apach-2.0 and Apache-2.0 have 0.95, internal and Intel 0.77
+
+
 def make_policy(
     allow: Sequence[str] | None = None, deny: Sequence[str] | None = None, unknown: Unknown = "drop"
 ) -> LicensePolicy:
@@ -135,6 +138,23 @@ def _entry(entry: str, where: str) -> str:
 
 def _family(name: str) -> str:
     return re.split(r"-\d", name.removeprefix("LicenseRef-"), maxsplit=1)[0]
+
+
+def check_label(label: str) -> None:
+    """Refuse a source's licence that is nearly the name of one: its documents would have no known licence.
+    Any other label may be one's own."""
+    if parse_license(label) is not None:
+        return
+    names = {name.lower(): name for name in known().licenses}
+    near = difflib.get_close_matches(label.lower()[:200], list(names), n=1, cutoff=0.6)
+    if near and (
+        sorted(near[0]) == sorted(label.lower())
+        or difflib.SequenceMatcher(a=label.lower(), b=near[0]).ratio() >= _TYPO_RATIO
+    ):
+        raise RecipeError(
+            f"{label!r} is not a known licence",
+            next=f"did you mean {names[near[0]]}? A licence of your own is `LicenseRef-NAME`",
+        )
 
 
 def _not_a_license(entry: str, names: list[str], where: str) -> RecipeError:

@@ -6,7 +6,7 @@ the end of doc_id               repo/src/a.py  ┘
 
 A token that is missing counts as one byte. What has no grammar here, or has more than MAX_BYTES, is 0: no
 rule with a `max` drops it. Grammars and their versions are part of the step, and come with
-`pip install "tokmill[code]"`.
+the extra `code`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from tokmill.errors import MissingExtra
+from tokmill.errors import MissingExtra, install_hint
 
 NAME = "parse_error_share"
 # Source files are parsed at 4 MB/s. What is no such file may take 13 µs per byte (`a<b<a<b<…` as C++):
@@ -73,7 +73,7 @@ def _version(package: str) -> str:
         raise MissingExtra(
             f"parsing source files needs the package {package.replace('_', '-')}",
             where=f"filters: {NAME}",
-            next="pip install 'tokmill[code]'",
+            next=install_hint("code"),
         ) from None
 
 

@@ -116,7 +116,7 @@ class _Verbs(click.Group):
         try:
             return super().__call__(*args, **options)
         except TokmillError as error:  # outside of any verb: --help into a full disk
-            click.echo(f"{type(error).__name__} {error}", err=True)
+            click.echo(f"{error.kind} {error}", err=True)
             raise SystemExit(1) from None
 
     def list_commands(self, context: click.Context) -> list[str]:

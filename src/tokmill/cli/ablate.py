@@ -95,7 +95,7 @@ def ablate_command(as_json: bool, **options: Any) -> None:
 
     TARGETS are builds, or runs; with --leave-one-out or --grid, one recipe. Models are judged in bits per
     byte on documents that none of the builds trains on, so builds of different tokenizers can be compared.
-    The same command goes on where an earlier one was killed. Needs PyTorch: pip install 'tokmill[torch]'.
+    The same command goes on where an earlier one was killed. Needs PyTorch, the extra `torch`.
     """
     with open_progress() as progress:
         result = tokmill.ablate(**options, progress=progress)

@@ -24,6 +24,7 @@ import importlib
 import io
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec
@@ -79,18 +80,19 @@ def _names_others(clause: str, options: set[str]) -> bool:
 
 
 def _with_options_for_keys(advice: str, options: set[str]) -> str:
-    from tokmill.recipe.keys import names_keys
+    from tokmill.recipe.keys import names_keys, path_of_key
 
     without: list[str] = []
 
     def fitted(found: re.Match[str]) -> str:
-        key, _, value = found[1].partition(":")
-        option = f"--{key.rpartition('.')[2].replace('_', '-')}"
-        value = value.strip()
-        if f"--no{option[1:]}" in options and value in ("true", "false"):
-            return f"`{option}`" if value == "true" else f"`--no{option[1:]}`"
-        if option in options:
-            return f"`{option} {value}`" if value else f"`{option}`"
+        path, value = path_of_key(found[1])
+        *above, name = (part.replace("_", "-") for part in path)
+        names = [f"--{'-'.join([*above[-1:], name])}", *([f"--{name}-field"] if above == ["fields"] else [])]
+        for option in (*names, f"--{name}"):  # `tokenizer.sha256` is --tokenizer-sha256 before it is --sha256
+            if f"--no{option[1:]}" in options and value in ("true", "false"):
+                return f"`{option}`" if value == "true" else f"`--no{option[1:]}`"
+            if option in options:
+                return f"`{option} {value}`" if value else f"`{option}`"
         if names_keys(found[1]):
             without.append(found[0])
         return found[0]
@@ -161,7 +163,12 @@ hooks_option = click.option(
 
 
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2), err=out.stderr)
+    spelled = json.dumps(value, ensure_ascii=False, indent=2)
+    try:
+        spelled.encode((sys.stderr if out.stderr else sys.stdout).encoding)
+    except UnicodeEncodeError:  # as JSON escapes it, not as a stream would
+        spelled = json.dumps(value, indent=2)
+    click.echo(spelled, err=out.stderr)
 
 
 def results_to_stderr() -> None:
@@ -233,16 +240,16 @@ def _print_error(error: TokmillError, *, as_json: bool) -> None:
     error.next = fit_advice(error.next, click.get_current_context().command)
     if as_json and not isinstance(error, OutputLost):
         fault = {
-            "kind": type(error).__name__,
+            "kind": error.kind,
             "what": error.what,
             "where": error.where,
             "next": error.next,
         }
-        write_log(f"{type(error).__name__} {error}")
+        write_log(f"{error.kind} {error}")
         print_json({"ok": False, "error": fault})
     else:
         verbosity.is_quiet = False  # an error is always printed
-        err.print(f"[bold red]{type(error).__name__}[/] {escape(str(error))}")
+        err.print(f"[bold red]{error.kind}[/] {escape(str(error))}")
 
 
 @contextlib.contextmanager

@@ -7,7 +7,8 @@ errors     ─> stderr      always                                        ─┘
     tokmill -q run recipe.yaml                        before the verb, or
     tokmill run recipe.yaml -q --log-file run.log     after it
 
-What looks like a secret, or is one in the environment, is left out of the log.
+What looks like a secret, or is one in the environment, is left out of the log, and of all messages. A stream
+whose encoding has no sign for a character gets one that it has: -> for an arrow, \\xe9 for a letter.
 Streams may be full, closed or gone:
 
     stdin, stdout, stderr closed    ─> the null device, so that no file of ours gets their number
@@ -18,11 +19,11 @@ Streams may be full, closed or gone:
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import io
 import logging
 import os
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -32,16 +33,7 @@ from typing import IO, Any, TextIO
 
 import click
 
-from tokmill.errors import OutputLost
-
-_SECRET_NAMES = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|ACCESS_KEY|API_?KEY", re.IGNORECASE)
-_SECRETS = (
-    re.compile(r"(?<=://)[^/@\s]+:[^/@\s]+(?=@)"),  # a name and a password in a URL
-    re.compile(r"\bhf_[A-Za-z0-9]{16,}"),
-    re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
-    re.compile(r"(?<=[?&]sig=)[^&\s]+"),
-)
-_MIN_SECRET_CHARS = 8  # shorter values are no secrets, and words of every line
+from tokmill.errors import OutputLost, without_secrets
 
 
 @dataclass
@@ -62,7 +54,7 @@ def write_log(text: str) -> None:
         return
     now = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
     with contextlib.suppress(OSError):  # a run does not stop for its log
-        for line in _scrubbed(text).splitlines():
+        for line in without_secrets(text).splitlines():
             verbosity.log.write(f"{now}Z  {line}\n")
         verbosity.log.flush()
 
@@ -158,15 +150,6 @@ def _close(log: IO[str], former: IO[str] | None) -> None:
         log.close()
 
 
-def _scrubbed(text: str) -> str:
-    for name, value in os.environ.items():
-        if len(value) >= _MIN_SECRET_CHARS and _SECRET_NAMES.search(name):
-            text = text.replace(value, "***")
-    for pattern in _SECRETS:
-        text = pattern.sub("***", text)
-    return text
-
-
 def guard_streams() -> None:
     """For the process of a command: everything is printed through these."""
     for descriptor in (0, 1, 2):
@@ -174,8 +157,36 @@ def guard_streams() -> None:
             os.fstat(descriptor)
         except OSError:
             _to_nowhere(descriptor)
+    codecs.register_error(_PLAIN_SIGNS, _in_plain_signs)
     sys.stdout = _guarded(sys.stdout, 1, _Result)
     sys.stderr = _guarded(sys.stderr, 2, _Messages)
+
+
+_PLAIN_SIGNS = "tokmill.plain_signs"
+_SIGNS = {
+    "✓": "+",
+    "→": "->",
+    "…": "...",
+    "·": "-",
+    "×": "x",
+    "–": "-",
+    "—": "-",
+    "≥": ">=",
+    "≤": "<=",
+    "✗": "x",
+}
+
+
+def _in_plain_signs(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Error handler of a stream whose encoding lacks a character."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    escaped, _ = codecs.backslashreplace_errors(error)
+    if not set(lacking) & _SIGNS.keys():
+        return escaped, error.end
+    plain = [_SIGNS.get(sign) or sign.encode("ascii", "backslashreplace").decode() for sign in lacking]
+    return "".join(plain), error.end
 
 
 class _Result(io.TextIOWrapper):
@@ -221,7 +232,7 @@ def write_result(data: bytes) -> None:
 class _Messages(io.TextIOWrapper):
     def write(self, text: str, /) -> int:
         try:
-            return super().write(text)
+            return super().write(without_secrets(text))
         except OSError:
             _to_nowhere(2)
             return len(text)
@@ -235,12 +246,12 @@ class _Messages(io.TextIOWrapper):
 
 def _guarded(stream: Any, descriptor: int, kind: type[io.TextIOWrapper]) -> TextIO:
     if stream is None:  # was closed when Python started
-        return kind(io.BufferedWriter(io.FileIO(descriptor, "wb", closefd=False)), "utf-8", "replace")
+        return kind(io.BufferedWriter(io.FileIO(descriptor, "wb", closefd=False)), "utf-8", _PLAIN_SIGNS)
     if not isinstance(stream, io.TextIOWrapper):  # somebody has put another in its place
         return stream  # type: ignore[no-any-return]
     options: dict[str, Any] = {
         "encoding": stream.encoding,
-        "errors": stream.errors,
+        "errors": _PLAIN_SIGNS,
         "line_buffering": stream.line_buffering,
         "write_through": stream.write_through,
     }

@@ -110,7 +110,8 @@ def run_command(as_json: bool, **options: Any) -> None:
     """Run every step of RECIPE that is not up to date, resuming where an earlier run stopped.
 
     The result depends on the recipe and its inputs alone, not on workers, engines or interruptions.
-    What --set changes is part of the recipe of this run, and in its manifest.
+    What --set changes is part of the recipe of this run, and in its manifest. Exit status 1 also when a build
+    was given tokens and has no row of them.
     """
     ahead = LOADED_FIRST if _is_from_nothing(options["recipe"], options["out"]) else None
     answer(with_progress("run", options, ahead=ahead), as_json, render_run)
@@ -184,6 +185,8 @@ def render_run(result: RunResult) -> None:
         err.print(f"[yellow]{plural(len(result.warnings), 'warning')} to decide about:[/]")
         for step, what in result.warnings:
             err.print(f"[yellow]{MARK}{escape(step)}: {escape(what)}[/]")
+    for build in result.rowless:
+        err.print(f"[red]✗[/] {escape(build)} has no row of the tokens that it was given: see its warning")
     if result.ran or result.restored or published is not None:
         place = published.url if published is not None else str(result.out)
         err.print(f"[dim]prove it with: tokmill verify {escape(place)}[/]")

@@ -28,7 +28,7 @@ from tokmill.cli.source_options import (
     workers_option,
 )
 from tokmill.duplicates.near import choose_bands, probability_curve
-from tokmill.errors import plural
+from tokmill.errors import most_scanned, plural
 
 if TYPE_CHECKING:
     from tokmill.adhoc.from_files import Ingested
@@ -153,9 +153,9 @@ def _render_sample(made: Output) -> None:
     scanned = made.figures["scanned"]
     out.print(f"{describe_counts(made.figures['counts'])} → {escape(str(made.path))}")
     if not scanned["is_complete"]:
+        read = most_scanned(scanned["fraction"], f"{scanned['fraction']:.2%}")
         out.print(
-            f"[yellow]at most {scanned['fraction']:.2%} of the files was read: "
-            "this is their beginning, not a random sample of them[/]"
+            f"[yellow]{read} of the files was read: this is their beginning, not a random sample of them[/]"
         )
 
 

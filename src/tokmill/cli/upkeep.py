@@ -79,8 +79,22 @@ def _render_collected(result: Collected) -> None:
         err.print(f"[dim]free it with: tokmill gc {escape(str(result.directory))} --delete[/]")
 
 
+class _ForgetCommand(click.Command):
+    """Ids of documents are options: one that stands behind the directory is told so."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if "unexpected extra argument" not in error.message:
+                raise
+            hint = "a document is named with `--doc-id ID`, many with `--doc-ids FILE`"
+            raise click.UsageError(f"{error.message}: {hint}", ctx) from None
+
+
 @click.command(
     "forget",
+    cls=_ForgetCommand,
     epilog=(
         "Example: tokmill forget out/web --doc-id page-17 --dry-run    tokmill forget out/web --doc-ids "
         "takedown.txt    tokmill forget out/web --source blogs"

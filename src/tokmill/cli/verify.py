@@ -53,7 +53,8 @@ def _render_verified(result: Verification) -> None:
             f"[green]✓[/] {plural(result.artifacts, 'artifact')}, {plural(result.files, 'file')}, "
             f"{plural(result.bytes, 'byte')}: all proven"
         )
-    out.print(f"digest {result.digest}")
+    if result.digest:
+        out.print(f"digest {result.digest}")
     if result.next:
         out.print(f"next: {escape(result.next)}")
 

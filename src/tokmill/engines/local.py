@@ -36,7 +36,7 @@ from tokmill.engines.cluster import ClusterEngine, Done, Engine
 from tokmill.engines.orders import Perform
 from tokmill.engines.processes import Prepare, Processes
 from tokmill.engines.slurm_options import SlurmSettings, parse_slurm
-from tokmill.errors import MissingExtra, RecipeError, plural
+from tokmill.errors import MissingExtra, RecipeError, install_hint, plural
 from tokmill.kernels.warm import ensure_compiled
 from tokmill.storage.location import ObjectUrl
 from tokmill.storage.traffic import counting
@@ -298,5 +298,5 @@ def _open_cluster(resources: Resources, workers: int | None, say: Callable[[str]
     except ImportError as error:
         raise MissingExtra(
             f"the engine {resources.engine} needs a package that is not installed ({error})",
-            next=f"pip install 'tokmill[{resources.engine}]'",
+            next=install_hint(resources.engine),
         ) from error

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tokmill.artifacts.cells import short_repr
 from tokmill.artifacts.manifest import Json
-from tokmill.errors import MissingExtra
+from tokmill.errors import MissingExtra, install_hint
 
 if TYPE_CHECKING:
     from tokmill.explorer.server import Server
@@ -105,7 +105,7 @@ def _need(*packages: str) -> None:
         raise MissingExtra(
             f"the explorer needs {', '.join(missing)}",
             where="tokmill explore",
-            next="pip install 'tokmill[explore]'",
+            next=install_hint("explore"),
         )
 
 

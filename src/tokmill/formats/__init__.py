@@ -180,6 +180,8 @@ class Format:
 
     shapes: tuple[Shape, ...] = ("rows", "documents")  # what it can hold: `layout: indexed` gives documents
     dtypes: tuple[str, ...] = ("int32",)  # of ids
+    # The dtype that its trainer takes ids to have where it goes by the number of ids in the vocabulary.
+    read_as: Callable[[int], str] | None = None
     columns: tuple[Columns, ...] = ("ids",)  # what it can write of a sequence
     has_loss: bool = False  # has a place for a mask of what is learned
     is_sharded: bool = False  # takes `rows_per_shard`

@@ -5,13 +5,15 @@
     tokens.ds.metadata      tokenizer|bytes of a token, tokens, the same for people: three lines
     meta.json               format, n_seqs, n_tokens, dtype, and where they come from
 
-nanotron takes windows of `seq_len` + 1 tokens out of every `.ds` in `dataset_folder`; its
-`token_size_in_bytes` is 2 for `dtype: uint16` and 4 for int32.
+nanotron takes windows of `seq_len` + 1 tokens out of every `.ds` in `dataset_folder`. Nothing in the files
+says how many bytes an id has: nanotron goes by the vocabulary, 2 up to 65,536 ids and 4 above, which is
+`dtype: smallest`; datatrove's own datasets take 2 where no `token_size` is given.
 """
 
 import math
 
 from tokmill.formats import Tokens
+from tokmill.formats.ids import smallest_dtype
 from tokmill.formats.streams import Layout, stream_format
 
 NAME = "tokens.ds"
@@ -41,4 +43,5 @@ NANOTRON = stream_format(
     ),
     shapes=("documents",),
     dtypes=("uint16", "int32"),
+    read_as=smallest_dtype,
 )

@@ -79,7 +79,12 @@ class Layout:
     beside: Callable[[Tokens, int], dict[str, bytes]] = _nothing_beside  # other files, and what is in them
 
 
-def stream_format(layout: Layout, shapes: tuple[Shape, ...], dtypes: tuple[str, ...]) -> Format:
+def stream_format(
+    layout: Layout,
+    shapes: tuple[Shape, ...],
+    dtypes: tuple[str, ...],
+    read_as: Callable[[int], str] | None = None,
+) -> Format:
     parts = Parts(
         cut=lambda tokens: _cut(tokens, layout),
         write=lambda directory, tokens, first: _write(directory, tokens, first, layout),
@@ -94,6 +99,7 @@ def stream_format(layout: Layout, shapes: tuple[Shape, ...], dtypes: tuple[str, 
         parts=parts,
         shapes=shapes,
         dtypes=dtypes,
+        read_as=read_as,
     )
 
 

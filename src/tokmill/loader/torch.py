@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tokmill.errors import InputError, MissingExtra
+from tokmill.errors import InputError, MissingExtra, install_hint
 from tokmill.loader.batches import Batches, Step
 from tokmill.loader.curriculum import Curriculum
 from tokmill.loader.dataset import Dataset
@@ -30,7 +30,7 @@ try:
     from torch.utils.data import Dataset as MapDataset
 except ImportError as error:
     raise MissingExtra(
-        "PyTorch is not installed", where="tokmill.loader.torch", next="pip install 'tokmill[torch]'"
+        "PyTorch is not installed", where="tokmill.loader.torch", next=install_hint("torch")
     ) from error
 
 

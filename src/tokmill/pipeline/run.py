@@ -89,8 +89,21 @@ class RunResult:
     warnings: list[tuple[str, str]] = dataclasses.field(default_factory=list)  # step, what needs a decision
     published: Published | None = None  # where `out` is a URL
 
+    @property
+    def rowless(self) -> list[str]:
+        """Builds that were given tokens and have no row."""
+        tokens = {name: artifact.manifest.counts.get("tokens") for name, artifact in self.artifacts.items()}
+        return [name for name, count in tokens.items() if count and count.get("in") and not count["written"]]
+
+    @property
+    def ok(self) -> bool:
+        """False if a build has no row of the tokens that it was given. Where nothing is left of a corpus
+        there are none to give: its steps say so, and the run is well."""
+        return not self.rowless
+
     def as_json(self) -> Json:
         return {
+            "ok": self.ok,
             "recipe": self.recipe,
             "out": str(self.out),
             **({"published": self.published.as_json()} if self.published else {}),

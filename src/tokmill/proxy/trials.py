@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tokmill.artifacts.progress import Progress
-from tokmill.errors import InputError, MissingExtra, plural
+from tokmill.errors import InputError, MissingExtra, install_hint, plural
 from tokmill.loader.dataset import Dataset
 from tokmill.proxy.held_out import By, HeldOut, Texts, load_held_out, load_text
 from tokmill.proxy.items import Items, load_items
@@ -292,6 +292,6 @@ def _experiments() -> Any:
         if error.name != "torch":
             raise
         raise MissingExtra(
-            "PyTorch is not installed", where="tokmill ablate", next="pip install 'tokmill[torch]'"
+            "PyTorch is not installed", where="tokmill ablate", next=install_hint("torch")
         ) from error
     return experiments

@@ -313,6 +313,8 @@ def _read_yaml(data: bytes, where: str, mistakes: list[Mistake]) -> tuple[Any, A
             where=where,
             next="indent with spaces, never with tabs"
             if "\\t" in str(error)
+            else 'quote it: a value that begins with * goes in quotes, as in `files: "*.jsonl"`'
+            if "scanning an alias" in str(error)
             else "fix this place, or what stands before it: indentation, brackets, "
             "and quotes around text with a colon in it",
         ) from error

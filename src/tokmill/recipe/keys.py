@@ -8,6 +8,7 @@ names_keys("near.threshold")                                 is that something a
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,6 +39,16 @@ def _walk(part: dict[str, Any], sections: dict[str, Any], path: KeyPath) -> Iter
 
 
 @functools.cache
+def path_of_key(typed: str) -> tuple[list[str], str]:
+    """The path of one key, and its value: of `near.threshold`, `dtype: int32`, `fields: {text: …}`."""
+    key, _, value = (part.strip() for part in typed.partition(":"))
+    path = key.split(".")
+    while inner := re.fullmatch(r"\{(\w+): *([^{},]*|\{.*\})\}", value):
+        path.append(inner[1])
+        value = inner[2].strip()
+    return path, "" if value == "{}" else value
+
+
 def names_keys(typed: str) -> bool:
     """Is this how keys of a recipe are written: `near.threshold`, `dedup: {near: {}}`, `dtype: int32`?"""
     try:

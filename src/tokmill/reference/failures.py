@@ -29,6 +29,7 @@ ANSWERS = {
     "diff": "`tokmill diff --fail-on CHECK`: that differs",
     "doctor": "`tokmill doctor`: something is missing, or the self-test failed",
     "review": "`tokmill review --fail-on SEVERITY`: there is such a finding",
+    "run": "`tokmill run`: a build was given tokens and has no row of them; all steps are done",
     "status": "`tokmill status`: the run failed, or was ended from outside",
     "tokenizer": "`tokmill tokenizer guard`: the new tokenizer is worse than allowed",
     "verify": "`tokmill verify`: a file is missing, truncated, edited, or not what its manifest says",

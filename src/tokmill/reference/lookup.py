@@ -18,6 +18,7 @@ from tokmill.adhoc.mixtures import Dataset
 from tokmill.clean.measures import MEASURES
 from tokmill.clean.parsing import NAME as PARSE_ERROR_SHARE
 from tokmill.clean.rules import PACKS, load_pack
+from tokmill.errors import install_hint
 from tokmill.reference import failures, ledger, python_names, recipe_keys
 from tokmill.reference.variables import VARIABLES
 
@@ -77,7 +78,8 @@ def _others(word: str) -> Iterator[Entry]:
         yield Entry("measure", word, MEASURES[word].description)
     if word == PARSE_ERROR_SHARE:
         what = "share of bytes: what the language's grammar cannot read"
-        yield Entry("measure", word, f'{what}; of `filters` alone, and needs `pip install "tokmill[code]"`')
+        needs = f"needs the extra `code`: {install_hint('code')}"
+        yield Entry("measure", word, f"{what}; of `filters` alone, and {needs}")
     if word in PACKS:
         pack = load_pack(word)
         listed = ", ".join(rule.name for rule in pack.rules)

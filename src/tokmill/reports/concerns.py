@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.upstream import UNKNOWN
 from tokmill.audit.opened import Found
-from tokmill.errors import plural
+from tokmill.errors import most_scanned, plural
 from tokmill.reports.charts import percent
 from tokmill.reports.tally import Tally
 from tokmill.stages.warnings import told_by_run
@@ -49,7 +49,8 @@ def list_notes(found: Found, builds: list[Json], mixture: Json | None) -> Iterat
             yield name, f"{quarantined:,} of {counts['in']:,} records are quarantined"
         scanned: Json = facts.get("scanned", {})
         if scanned.get("is_complete") is False and scanned.get("fraction") is not None:
-            read = f"{plural(scanned['records'], 'record')} in at most {percent(scanned['fraction'], 2)}"
+            read = most_scanned(scanned["fraction"], percent(scanned["fraction"], 2))
+            read = f"{plural(scanned['records'], 'record')} in {read}"
             yield name, f"reading stopped after {read} of its bytes: what is here is not drawn from the whole"
         yield from ((name, str(note)) for note in facts.get("notes", []))
     yield from (told[1:] for told in _amounts(builds, mixture) if not told[0])

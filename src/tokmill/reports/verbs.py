@@ -35,6 +35,7 @@ from tokmill.reports.charts import (
 )
 from tokmill.reports.page import Report, frame, write_report
 from tokmill.reports.page import report as report_run
+from tokmill.storage.disk import read_regular
 
 _SHARDS, _CACHE = "*.manifest.json", "ENCODE.meta.json"
 _CLEAN, _BUILD, _CACHED = "clean", "build", "token cache"
@@ -192,7 +193,7 @@ def _open(directory: Path) -> Any:
 
 def _load(path: Path) -> Json:
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(read_regular(path))
     except (OSError, ValueError) as error:
         raise StorageError(
             f"cannot be read ({error})", where=str(path), next="run its command again, or remove it"

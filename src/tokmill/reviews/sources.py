@@ -16,7 +16,7 @@ from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.plugins import is_hook
 from tokmill.artifacts.upstream import UNKNOWN, domain_of
 from tokmill.clean.license_policy import KEEP, LicensePolicy, judge_licenses, make_policy
-from tokmill.errors import plural
+from tokmill.errors import most_scanned, plural
 from tokmill.recipe import Source
 from tokmill.reviews.evidence import Answering, Evidence, check, named
 from tokmill.reviews.finding import (
@@ -145,7 +145,8 @@ def head_sampling(evidence: Evidence) -> Found:
             Measure("scanned", 100 * fraction, "% of the bytes, at most", read_from),
             Measure("records read", scanned["records"], "records", read_from),
         ]
-        told = f"reading stopped early, after {share(fraction, 1)} of its bytes at most, in their order"
+        read = most_scanned(fraction, share(fraction, 1))
+        told = f"reading stopped early, after {read} of its bytes, in their order"
         try:
             tally = evidence.texts.sources.get(name)
             if tally is not None and tally.docs and evidence.texts.is_complete:
@@ -418,7 +419,8 @@ def source_choice(evidence: Evidence, found: Answering) -> None:
             )
         scanned = artifact.manifest.facts.get("scanned", {})
         if not scanned.get("is_complete", True):
-            told += f", at most {share(scanned['fraction'], 1)} of the source read"
+            read = most_scanned(scanned["fraction"], share(scanned["fraction"], 1))
+            told += f", {read} of the source read"
         figures["licenses"] = licenses.get(name, {})
         found.say(f"{told}.{_spelled_licenses(figures['licenses'])}")
         found.figures[name] = figures

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import Json
-from tokmill.errors import CorruptFile, InputError, MissingExtra, RecipeError
+from tokmill.errors import CorruptFile, InputError, MissingExtra, RecipeError, install_hint
 from tokmill.schema import StringColumn
 from tokmill.scores import Piece, ScoreKind
 from tokmill.scores.device import Device, choose_device, device_name
@@ -51,7 +51,7 @@ _DECIMALS = {"float32": 4, "bfloat16": 2}
 _CHARS_PER_TOKEN = (8, 64)
 _ENOUGH = 32  # tokens beyond those that are looked at
 _TOKENIZED_AT_ONCE = 2048  # texts
-_NEXT = "pip install 'tokmill[transformer]'"
+_NEXT = install_hint("transformer")
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from tokmill.errors import MissingExtra, RecipeError, StorageError
+from tokmill.errors import MissingExtra, RecipeError, StorageError, install_hint
 from tokmill.kernels.jsonlines import MAX_DEPTH
 from tokmill.recipe.names import ROLES
 from tokmill.storage.disk import load_bytes
@@ -192,7 +192,7 @@ def _compiled(template: str, where: str) -> Any:
         from tokmill.sources.sandbox import Sandbox
     except ImportError:
         raise MissingExtra(
-            "chat templates need the package jinja2", where=where, next="pip install 'tokmill[chat]'"
+            "chat templates need the package jinja2", where=where, next=install_hint("chat")
         ) from None
     sandbox = Sandbox((_BEGINS, _ENDS))
     try:

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple, TypeVar, cast
 
-from tokmill.errors import InputChanged, InputError, MissingExtra, StorageError, TokmillError
+from tokmill.errors import InputChanged, InputError, MissingExtra, StorageError, TokmillError, install_hint
 from tokmill.storage.location import RangedBytes, Stat
 
 T = TypeVar("T")
@@ -279,6 +279,4 @@ def hub_client() -> Any:
 
 
 def missing_package(package: str) -> MissingExtra:
-    return MissingExtra(
-        f"reading from the hub needs the package {package}", next="pip install 'tokmill[hub]'"
-    )
+    return MissingExtra(f"reading from the hub needs the package {package}", next=install_hint("hub"))

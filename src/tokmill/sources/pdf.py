@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from importlib.util import find_spec
 
 from tokmill.artifacts.manifest import Json
-from tokmill.errors import MissingExtra, TaskFailed, plural
+from tokmill.errors import MissingExtra, TaskFailed, install_hint, plural
 from tokmill.recipe import Pdf, Source
 from tokmill.sources.pdftext import Layer, NotInstalled, Stuck, Unread, read_layer
 from tokmill.sources.reading import Dropped, Reader, Reading, Record, Taken, gather, whole_file
@@ -112,9 +112,7 @@ def _layer(path: AnyPath, reading: Reading) -> Layer:
 
 
 def _missing(package: str) -> MissingExtra:
-    return MissingExtra(
-        f"PDFs need a package that is not installed ({package})", next="pip install 'tokmill[pdf]'"
-    )
+    return MissingExtra(f"PDFs need a package that is not installed ({package})", next=install_hint("pdf"))
 
 
 def iso_date(written: str) -> str | None:

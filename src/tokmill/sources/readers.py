@@ -266,6 +266,18 @@ def read_documents(
         yield Batch(documents, taken.bad, taken.dropped, taken.presence, taken.seam, taken.before)
 
 
+# Readers whose records are bytes of a file, one at least each.
+_COUNTED_BY_BYTES = ("records", "wikipedia", "warc", "mbox", "webdataset")
+
+
+def most_records(files: Sequence[InputFile], reading: Reading) -> int | None:
+    """A number of records that the files cannot exceed; None: not known without reading them."""
+    if reading.format not in _COUNTED_BY_BYTES:
+        return None
+    most = [codecs.most_records(file.path, file.bytes) for file in files]
+    return None if None in most else sum(filter(None, most))
+
+
 def check_presence(
     reading: Reading, files: list[InputFile], presence: Json, *, is_complete: bool = True
 ) -> Json:

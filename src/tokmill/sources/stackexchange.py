@@ -41,7 +41,7 @@ import pyarrow.compute as pc
 
 import tokmill.recipe
 from tokmill.artifacts.manifest import Json
-from tokmill.errors import CorruptFile, InputError, MissingExtra, TokmillError
+from tokmill.errors import CorruptFile, InputError, MissingExtra, TokmillError, install_hint
 from tokmill.schema import one_piece
 from tokmill.sources.posts import ANSWER, BAD, LEFT_OUT, QUESTION, check_root, read_posts
 from tokmill.sources.reading import RECORDS, Dropped, Reader, Reading, Taken, whole_file
@@ -88,7 +88,7 @@ def open_archive(path: Path, max_expansion: int) -> Iterator[tuple[Any, Any]]:
         raise MissingExtra(
             "reading .7z needs py7zr",
             where=str(path),
-            next="pip install 'tokmill[stackexchange]', or unpack the archive",
+            next=f"{install_hint('stackexchange')}; or unpack the archive",
         ) from None
     try:
         with (

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from zlib_ng import zlib_ng
 
 from tokmill.artifacts.manifest import Json
-from tokmill.errors import CorruptFile, MissingExtra
+from tokmill.errors import CorruptFile, MissingExtra, install_hint
 from tokmill.recipe import Extract, Source, Warc
 from tokmill.sources import charsets
 from tokmill.sources.charsets import codec_of
@@ -53,7 +53,7 @@ class Parsers:
         except ImportError as error:
             raise MissingExtra(
                 f"web archives need a package that is not installed ({error.name})",
-                next="pip install 'tokmill[warc]'",
+                next=install_hint("warc"),
             ) from error
         self.kinds: Any = WarcRecordType
         self._iterator: Any = ArchiveIterator

@@ -15,7 +15,7 @@ import html
 import re
 from typing import Any
 
-from tokmill.errors import MissingExtra
+from tokmill.errors import MissingExtra, install_hint
 
 # fmt: off
 # What large Wikipedias call the namespaces of files and categories; a dump adds its own names.
@@ -111,7 +111,7 @@ def _parser() -> Any:
     except ImportError as error:
         raise MissingExtra(
             "a MediaWiki dump needs the package mwparserfromhell",
-            next="pip install 'tokmill[wikipedia]'",
+            next=install_hint("wikipedia"),
         ) from error
     return mwparserfromhell
 

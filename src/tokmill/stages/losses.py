@@ -135,15 +135,23 @@ def find_losses(
     rules: Mapping[str, tuple[str, ...]] | None = None,
     reached: Mapping[str, int] | None = None,
     causes: Mapping[str, tuple[str, str]] = _CAUSES,
+    blank: int = 0,
 ) -> list[Loss]:
-    """Of more than this share of a source; in the order of the sources, the largest first.
-    Cleaning has `rules` for reasons, and how many documents `reached` the first of them."""
+    """Losses of more than this share of a source, in the order of the sources, the largest first.
+    Cleaning has `rules` for reasons, how many documents `reached` the first of them, and how many were
+    `blank` when they came: blank lines of a file of lines are told by themselves, or not at all."""
     over: list[Loss] = []
     for source, (came, dropped) in counts.items() if limit is not None and limit < 1 else ():
         ranked = sorted(dropped, key=lambda reason: (-dropped[reason], reason))
-        most = Fraction(limit) * came  # type: ignore[arg-type]
-        alone: list[tuple[str, ...]] = [(reason,) for reason in ranked if dropped[reason] > most]
-        for reasons in alone or ([tuple(ranked)] if sum(dropped.values()) > most else []):
+        share = Fraction(limit)  # type: ignore[arg-type]
+        alone: list[tuple[str, ...]] = [(reason,) for reason in ranked if dropped[reason] > share * came]
+        together: list[tuple[str, ...]] = []
+        if not alone:
+            dropped = {**dropped, EMPTY: dropped.get(EMPTY, 0) - blank}
+            ranked = [reason for reason in ranked if dropped[reason]]
+            came -= blank
+            together = [tuple(ranked)] if sum(dropped.values()) > share * came else []
+        for reasons in alone or together:
             lost = sum(dropped[reason] for reason in reasons)
             own = (rules or {}).get(reasons[0], ())
             over.append(Loss(source, reasons, own, lost, came, is_cleaning=rules is not None))
@@ -178,7 +186,8 @@ def cleaning_losses(
     counted: Counts = {options.source: (counts["in"], dropped)}
     is_said = options.language is not None and options.language.applied == "field"
     causes = {**_CAUSES, UNSURE_LANGUAGE: _UNSAID} if is_said else _CAUSES
-    return find_losses(counted, limit, ledgers, rules, dict(reversed(reached.items())), causes)
+    blank = dropped.get(EMPTY, 0) - sum(emptied.values())
+    return find_losses(counted, limit, ledgers, rules, dict(reversed(reached.items())), causes, blank)
 
 
 def _edit(options: CleanOptions, reason: str) -> str:

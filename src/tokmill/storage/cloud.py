@@ -22,7 +22,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from tokmill.errors import InputChanged, MissingExtra, StorageError, TokmillError
+from tokmill.errors import InputChanged, MissingExtra, StorageError, TokmillError, install_hint
 
 
 class Meta(NamedTuple):
@@ -245,7 +245,7 @@ def open_cloud(scheme: str, bucket: str) -> CloudClient:
         raise MissingExtra(
             f"{scheme}:// needs the package obstore",
             where=f"{scheme}://{bucket}",
-            next=f"pip install 'tokmill[{scheme}]'",
+            next=install_hint(scheme),
         ) from error
     told: TokmillError | None = None
     try:
@@ -299,7 +299,7 @@ def _profile() -> Any:
         raise MissingExtra(
             "a profile of ~/.aws needs the package boto3",
             where="AWS_PROFILE",
-            next="pip install 'tokmill[s3]'",
+            next=install_hint("s3"),
         ) from error
     return Boto3CredentialProvider()
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from tokmill.errors import InputError
 from tokmill.storage import delimited, ipc, parquet, plaintext, tables
-from tokmill.storage.blocks import JSON, PACKED, is_array, packed
+from tokmill.storage.blocks import EXPANSION, JSON, PACKED, is_array, packed
 from tokmill.storage.disk import Written
 from tokmill.storage.jsonl import JSONL, WRITTEN, peek_jsonl, read_jsonl, write_jsonl
 from tokmill.storage.location import AnyPath
@@ -93,6 +93,16 @@ def is_json(path: AnyPath) -> bool:
 
 def is_plain_text(path: AnyPath) -> bool:
     return _is(path, plaintext.SUFFIXES)
+
+
+def most_records(path: AnyPath, size: int) -> int | None:
+    """A number of records that the file cannot exceed: of columns what the file says, else one for each byte
+    that it can be decompressed to. None: a file of columns that is not here, or a stream."""
+    if _is(path, COLUMNS):
+        if not isinstance(path, Path):
+            return None
+        return parquet.row_count(path) if _is(path, parquet.SUFFIXES) else ipc.row_count(path)
+    return size * EXPANSION.get(".gz" if path.suffix == ".tgz" else path.suffix, 1) + 1
 
 
 def split_file(path: AnyPath, size: int, unit: plaintext.Unit, target_bytes: int) -> list[Span]:

@@ -48,6 +48,7 @@ from tokmill.storage.records import (
 CSV, TSV = packed(".csv"), packed(".tsv")
 SUFFIXES = (*CSV, *TSV)
 
+_BATCH_ROWS = 1 << 16  # each may be a bad record, which takes 500 bytes until it is written
 _HEADER_BYTES = 64 << 10
 _NOTHING = np.empty(0, np.int64)
 
@@ -150,9 +151,11 @@ class _Rows:
     def read(self, wanted: list[Wanted]) -> Iterator[Batch]:
         columns = self._columns(wanted)
         while True:
-            rows = self._scan(columns.places)
+            rows = self._scan(columns.places, _BATCH_ROWS)
             yield self._batch(rows, columns.names, wanted)
             self._pass(rows.at)
+            if len(rows.starts) == _BATCH_ROWS:
+                continue  # there may be more in what was read
             if self._is_last:
                 if self._data:
                     raise self._unclosed()

@@ -414,7 +414,26 @@ class Mappable(Protocol):
 def load_bytes(path: Path) -> bytes:
     at_hand(path)
     with told_as_unreadable(path):
-        return path.read_bytes()
+        return read_regular(path) if isinstance(path, Path) else path.read_bytes()
+
+
+def open_regular(path: Path) -> io.FileIO:
+    """Open a file that tokmill wrote. Anything else under its name is an OSError: opening a named pipe would
+    wait for a writer."""
+
+    def opened(name: str, flags: int) -> int:
+        descriptor = os.open(name, flags | os.O_NONBLOCK)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise OSError("it is no regular file")
+        return descriptor
+
+    return io.FileIO(path, "rb", opener=opened)
+
+
+def read_regular(path: Path) -> bytes:
+    with open_regular(path) as file:
+        return file.readall()
 
 
 def load_array(path: Path, kind: Any) -> NDArray[Any]:
@@ -431,7 +450,7 @@ def read_arrays(path: Path, kind: Any, rows: int) -> Iterator[NDArray[Any]]:
     """The same, so many rows at a time."""
     dtype = np.dtype(kind)
     at_hand(path)
-    with told_as_unreadable(path), path.open("rb", buffering=0) as file:
+    with told_as_unreadable(path), open_regular(path) as file:
         total = os.fstat(file.fileno()).st_size // dtype.itemsize
         for first in range(0, total, rows):
             yield read_array_at(file.fileno(), min(rows, total - first), dtype, first * dtype.itemsize, path)

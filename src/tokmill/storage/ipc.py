@@ -53,6 +53,13 @@ def peek(path: AnyPath) -> Peek:
         return Peek(_names(source), True)
 
 
+def row_count(path: AnyPath) -> int | None:
+    """None: a stream, which does not say."""
+    with _told_as_damaged(path), _open_source(path) as source:
+        rows: int | None = pa.ipc.open_file(source).count_rows() if _is_file(source) else None
+    return rows
+
+
 def batch_spans(path: AnyPath, size: int, target_bytes: int) -> list[Span]:
     """Consecutive batches of a file, as many as are about `target_bytes`; a stream is one part."""
     with _told_as_damaged(path), _open_source(path) as source:

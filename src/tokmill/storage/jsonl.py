@@ -59,7 +59,7 @@ JSONL = (*packed(".jsonl", ".ndjson"), *JSON)
 
 WRITTEN = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson", ".json.gz", ".json.zst")
 
-_PEEKED_BYTES = 1 << 20
+_PEEKED_BYTES, _PEEKED_BLOCKS = 1 << 20, 64
 _BATCH_ROWS = 4096
 TYPES: dict[Kind, Any] = {
     Kind.TEXT: str,
@@ -95,10 +95,14 @@ def read_jsonl(
 
 
 def peek_jsonl(path: AnyPath, *, max_record_bytes: int) -> Peek:
-    """All keys of the first records that are objects: a field may be missing from the very first one."""
+    """All keys of the first records that are objects: a field may be missing from the very first one.
+
+    Given up after some blocks without a key: 100 million lines of `{}` are 290 kB of gzip."""
     keys: dict[str, None] = {}
     blocks = read_blocks(path, max_record_bytes=max_record_bytes, block_bytes=_PEEKED_BYTES)
-    for block in blocks:
+    for number, block in enumerate(blocks):
+        if number == _PEEKED_BLOCKS:
+            return Peek([], False)
         if isinstance(block, Oversize):
             continue
         for line in block.data.split(b"\n"):

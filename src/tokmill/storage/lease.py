@@ -42,7 +42,14 @@ import psutil
 
 from tokmill.errors import RunLocked, StorageError
 from tokmill.storage.cloud import Loaded, wrong_etag
-from tokmill.storage.disk import TEMP_PREFIX, make_directory, storage_error, temp_beside, unreadable
+from tokmill.storage.disk import (
+    TEMP_PREFIX,
+    make_directory,
+    read_regular,
+    storage_error,
+    temp_beside,
+    unreadable,
+)
 from tokmill.storage.location import ObjectUrl
 from tokmill.storage.objects import open_store
 
@@ -196,7 +203,7 @@ def find_holder(directory: Path) -> Holder | None:
     """Who works in the directory, as far as can be told without waiting; None: nobody."""
     note = directory / LOCK
     try:
-        holder = _holder_of(Loaded(note.read_bytes(), ""))
+        holder = _holder_of(Loaded(read_regular(note), ""))
         age = time.time() - note.stat().st_mtime
     except OSError:
         return None
@@ -372,7 +379,7 @@ class NoteFile(Place):
         until = 0.0
         while True:
             try:
-                data = self._path.read_bytes()
+                data = read_regular(self._path)
             except FileNotFoundError:
                 return None
             except OSError as error:
@@ -417,7 +424,7 @@ class NoteFile(Place):
     def _is_ours(self, etag: str) -> bool:
         for _ in range(2):  # a disk may err once
             with contextlib.suppress(OSError):
-                return _etag(self._path.read_bytes()) == etag
+                return _etag(read_regular(self._path)) == etag
         # a note that cannot be read should not stay for that
         return self._written >= 0 and os.path.samestat(os.fstat(self._written), self._path.stat())
 
@@ -433,7 +440,7 @@ class NoteFile(Place):
         ):  # who was killed with the right in hand is replaced in the same way
             return False
         try:
-            if self._path.read_bytes() != before.data:
+            if read_regular(self._path) != before.data:
                 return False
             self._path.unlink()
             return self._create(note)

@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Protocol
 
 from tokmill.errors import CorruptFile, InputError, StorageError
-from tokmill.storage.disk import told_as_unreadable
+from tokmill.storage.disk import open_regular, told_as_unreadable
 from tokmill.storage.objects import open_store
 from tokmill.storage.on_demand import at_hand
 
@@ -236,7 +236,8 @@ def file_sha256(path: AnyPath) -> str:
 
 def read_whole(path: Path, max_bytes: int) -> bytes:
     """A small file in one piece; a larger one than `max_bytes` is refused before it is read."""
-    with open_binary(path) as file, told_as_unreadable(path):
+    at_hand(path)
+    with told_as_unreadable(path), open_regular(path) as file:
         size = path.stat().st_size
         if size > max_bytes:
             raise InputError(f"{size:,} bytes is more than the {max_bytes:,} expected here", where=str(path))

@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tokmill.errors import InputChanged, MissingExtra, StorageError, TokmillError
+from tokmill.errors import InputChanged, MissingExtra, StorageError, TokmillError, install_hint
 from tokmill.storage.cloud import (
     PART_BYTES,
     Loaded,
@@ -241,7 +241,7 @@ def open_memory(bucket: str) -> MemoryClient:
         from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped, unused-ignore]
     except ImportError as error:
         raise MissingExtra(
-            "memory:// needs the package fsspec", where=f"memory://{bucket}", next="pip install 'tokmill[s3]'"
+            "memory:// needs the package fsspec", where=f"memory://{bucket}", next=install_hint("s3")
         ) from error
     return MemoryClient(bucket, MemoryFileSystem())
 

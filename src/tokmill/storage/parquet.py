@@ -83,6 +83,12 @@ def peek(path: AnyPath) -> Peek:
         return Peek(list(file.schema_arrow.names), True)
 
 
+def row_count(path: AnyPath) -> int:
+    with told_as_damaged(path), pq.ParquetFile(_source(path)) as file:
+        rows: int = file.metadata.num_rows
+    return rows
+
+
 def row_group_spans(path: AnyPath, target_bytes: int) -> list[Span]:
     """Consecutive row groups gathered until they hold `target_bytes` uncompressed."""
     with told_as_damaged(path), pq.ParquetFile(_source(path)) as file:

@@ -21,7 +21,7 @@ from tokmill.artifacts.tombstones import PENDING_FILE, write_forgotten
 from tokmill.audit.places import RunPlaces, text_index_path
 from tokmill.pipeline.run_manifest import REVIEW, SET
 from tokmill.stages.ingest.options import IngestOptions
-from tokmill.storage.disk import commit_bytes
+from tokmill.storage.disk import commit_bytes, read_regular
 
 
 class Pending(msgspec.Struct):
@@ -96,4 +96,4 @@ def _write_pending(out: Path, pending: Pending) -> None:
 
 def load_pending(out: Path) -> Pending | None:
     path = out / PENDING_FILE
-    return msgspec.json.decode(path.read_bytes(), type=Pending) if path.is_file() else None
+    return msgspec.json.decode(read_regular(path), type=Pending) if path.is_file() else None

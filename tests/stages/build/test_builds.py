@@ -183,6 +183,21 @@ def test_a_build_without_a_row_says_so(tmp_path: Path) -> None:
     assert any(said.startswith("no row: ") and "1,048,576" in said for said in warnings)
 
 
+def test_a_run_whose_build_has_no_row_of_its_tokens_ends_with_status_1_and_is_whole(tmp_path: Path) -> None:
+    builds = [{"name": "rows", "format": "memmap"}, {"name": "mega", "format": "megatron"}]
+    recipe = small_corpus(tmp_path, pack={"length": 1 << 20, "tail": "drop"}, builds=builds)
+    for _ in range(2):  # made, and up to date
+        done = tokmill("run", recipe, "--out", tmp_path / "out")
+        assert done.returncode == 1
+        assert "build/rows has no row of the tokens that it was given" in done.stderr
+        assert "build/mega has no row" not in done.stderr
+    assert json.loads(tokmill("run", recipe, "--out", tmp_path / "out", "--json").stdout)["ok"] is False
+    assert tokmill("verify", tmp_path / "out").returncode == 0
+    other = 'builds=[{"name": "mega", "format": "megatron"}]'
+    nothing = tokmill("run", recipe, "--out", tmp_path / "out", "--set", other)
+    assert nothing.returncode == 0, nothing.stderr
+
+
 def test_a_padded_build_that_has_fewer_rows_than_blocks_were_asked_for_says_so(tmp_path: Path) -> None:
     """Beside one that is not padded blocks are so many tokens, and documents longer than a row are fewer."""
     recipe = mixed(tmp_path, blocks=40, held_out="whole")
@@ -469,3 +484,17 @@ def test_a_build_that_cannot_be_is_refused_by_name(
 ) -> None:
     with pytest.raises(RecipeError, match=told):
         mill.run(small_corpus(tmp_path, **sections), workers=1)
+
+
+@pytest.mark.parametrize(("dtype", "is_warned"), [("int32", True), ("smallest", False)])
+def test_ids_that_a_trainer_would_take_for_others_by_its_vocabulary_are_told(
+    tmp_path: Path, dtype: str, is_warned: bool
+) -> None:
+    builds = [{"name": "ds", "format": "nanotron", "dtype": dtype}, {"name": "rows", "format": "memmap"}]
+    done = tokmill("run", small_corpus(tmp_path, builds=builds))
+    assert done.returncode == 0, done.stderr
+    said = "nanotron takes 2 bytes for an id where the vocabulary has 300"
+    assert (said in done.stderr) == is_warned
+    assert "rows: its ids" not in done.stderr
+    ids = np.fromfile(tmp_path / "out/small/build/ds/train/tokens.ds", np.uint16)
+    assert (ids[1::2] == 0).all() == is_warned, "what a reader of two bytes sees"

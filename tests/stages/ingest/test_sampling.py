@@ -15,6 +15,7 @@ from tokmill.schema import DOCUMENTS
 from tokmill.sources.reading import Reading
 from tokmill.stages.ingest.options import ReadOptions, SampleOptions
 from tokmill.stages.ingest.picking import perform_candidates
+from tokmill.stages.ingest.shards import Ledger
 from tokmill.stages.sampling import bottom_k, draws
 from written import load_table
 
@@ -43,7 +44,7 @@ def test_candidates_do_not_depend_on_batches(
     task = Task(
         function="sample.candidates", key="scan-00000", options=options, inputs=[], directory=str(out)
     )
-    made = perform_candidates(task, batches, [], [])
+    made = perform_candidates(task, batches, Ledger(task, "s", "f"))
     rows = bottom_k(draws(TABLE, seed), k)
     kept = load_table(out / "candidates-scan-00000.parquet")
     assert kept.equals(TABLE.take(pa.array(rows)).combine_chunks())

@@ -20,7 +20,7 @@ import msgspec
 
 from tokmill.artifacts.manifest import Json, available_cores, fingerprint_of
 from tokmill.artifacts.progress import ESTIMATE
-from tokmill.storage.disk import commit_bytes
+from tokmill.storage.disk import commit_bytes, read_regular
 
 _LOG = logging.getLogger("tokmill.pipeline")
 
@@ -120,7 +120,7 @@ def write_estimate(out: Path, estimate: Estimate) -> None:
 def load_estimate(out: Path, recipe: Json) -> Estimate | None:
     """Of this recipe; None: there is none, or it is of another."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        known = msgspec.json.decode((out / ESTIMATE).read_bytes(), type=Estimate)
+        known = msgspec.json.decode(read_regular(out / ESTIMATE), type=Estimate)
         return known if known.recipe == fingerprint_of(recipe) else None
     return None
 

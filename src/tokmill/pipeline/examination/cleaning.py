@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tokmill.clean.license_policy import make_policy
+from tokmill.clean.license_policy import check_label, make_policy
 from tokmill.clean.rules import compile_filters
 from tokmill.clean.url_policy import check_domain
 from tokmill.pipeline.documents import find_transform, language_plan, refuse_idle_packs, url_lists
@@ -41,6 +41,9 @@ def look_at_cleaning(found: Found, recipe: Recipe, base: Path) -> None:
             found.holds((*place, "urls", "block", "lists"), url_lists, urls, base)
         if language := getattr(own, "language", None):
             found.holds((*place, "language"), language_plan, language, recipe.sources[0])
+    for number, source in enumerate(recipe.sources):
+        if source.license is not None:
+            found.holds(("sources", number, "license"), check_label, source.license)
     for number, score in enumerate(recipe.scores):
         if score.train is not None:
             found.holds(("scores", number, "train"), check_score_training, recipe, score, base)

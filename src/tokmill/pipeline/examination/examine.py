@@ -9,7 +9,7 @@ from tokmill.engines.forking import Answer
 from tokmill.engines.local import Resources
 from tokmill.engines.slurm_jobs import require_slurm
 from tokmill.engines.slurm_options import Pools, parse_slurm
-from tokmill.errors import MissingExtra, RecipeError
+from tokmill.errors import MissingExtra, RecipeError, install_hint
 from tokmill.pipeline.documents import is_left_out
 from tokmill.pipeline.examination.cleaning import look_at_cleaning
 from tokmill.pipeline.examination.mistakes import NONE, Found, patterns_at
@@ -68,7 +68,7 @@ def examine(
     engine = resources.engine if resources is not None else "local"
     if engine in _PACKAGES and importlib.util.find_spec(_PACKAGES[engine]) is None:
         missing = f"the engine {engine} needs the package {_PACKAGES[engine]}"
-        found.note(("--engine",), MissingExtra(missing, next=f"pip install 'tokmill[{engine}]'"))
+        found.note(("--engine",), MissingExtra(missing, next=install_hint(engine)))
     if resources is not None and engine == "slurm":
         found.holds(("--engine",), require_slurm)
         found.holds(("--slurm",), _check_stages, parse_slurm(resources.slurm))

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tokmill.artifacts.manifest import Json
-from tokmill.errors import MissingExtra
+from tokmill.errors import MissingExtra, install_hint
 from tokmill.kernels.htmltree import Tree
 from tokmill.kernels.jit import Bytes
 from tokmill.recipe import Extract
@@ -81,7 +81,7 @@ def _trafilatura(chosen: Extract, main_text: bool) -> Engine:
     except ImportError as error:
         raise MissingExtra(
             "`extract: {engine: trafilatura}` needs a package that is not installed",
-            next="pip install 'tokmill[trafilatura]'",
+            next=install_hint("trafilatura"),
         ) from error
     if not main_text:
         return lambda html, data, tree: str(trafilatura.html2txt(html) or "")
@@ -99,7 +99,7 @@ def _resiliparse(chosen: Extract, main_text: bool) -> Engine:
     except ImportError as error:
         raise MissingExtra(
             f"`extract: {{engine: resiliparse}}` needs a package that is not installed ({error.name})",
-            next="pip install 'tokmill[warc]'",
+            next=install_hint("warc"),
         ) from error
     options = {"preserve_formatting": True, "links": False, "alt_texts": False, "list_bullets": True}
     take_out = functools.partial(extract_plain_text, main_content=main_text, **options)

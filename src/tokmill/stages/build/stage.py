@@ -30,7 +30,7 @@ from tokmill.artifacts.step import (
 )
 from tokmill.artifacts.upstream import mixture_of, mixtures_of
 from tokmill.errors import ManifestDamaged
-from tokmill.formats import find_format
+from tokmill.formats import Format, find_format
 from tokmill.formats.ids import smallest_dtype
 from tokmill.packing.limits import UNBALANCED, Limit, imbalance_warning
 from tokmill.stages.build.cutting import (
@@ -63,8 +63,8 @@ def conduct(step: Step[BuildOptions], upstream: Mapping[str, Artifact]) -> Condu
     options = step.options
     if options.dtype == "smallest":
         options = replace(options, dtype=smallest_dtype(vocab_size))
-    dtypes = find_format(options.format, options.plugin).dtypes
-    check_dtype(vocab_size, options.dtype, f"build {options.name}", dtypes)
+    format = find_format(options.format, options.plugin)
+    check_dtype(vocab_size, options.dtype, f"build {options.name}", format.dtypes)
     tasks: list[Whole] = []
     shards_of = {
         split: [
@@ -93,7 +93,7 @@ def conduct(step: Step[BuildOptions], upstream: Mapping[str, Artifact]) -> Condu
         whole = Task(function="build", key=split, options=own, inputs=inputs, directory=str(step.directory))
         tasks.append(Whole(whole, _weight(upstream, split, shards)))
     receipts = yield from perform_splits(step, tasks)
-    warnings = list(_warnings(options, upstream, receipts))
+    warnings = [*_warnings(options, upstream, receipts), *_dtype_warnings(options, format, vocab_size)]
     tell(step.name, warnings)
     domain_of = _domain_of(upstream, step.options.sources)
     told: Json = {"tokenizer": facts, "warnings": warnings, "domain_of": domain_of}
@@ -107,6 +107,17 @@ def conduct(step: Step[BuildOptions], upstream: Mapping[str, Artifact]) -> Condu
     if notes:
         told["notes"] = notes
     return Outcome(receipts, sum_counts(receipts), told)
+
+
+def _dtype_warnings(options: BuildOptions, format: Format, vocab_size: int) -> Iterator[str]:
+    """Warn of ids in another dtype than a reader that goes by the vocabulary takes them to have."""
+    expected = format.read_as(vocab_size) if format.read_as is not None else options.dtype
+    if expected != options.dtype:
+        yield (
+            f"its ids are {options.dtype}, and {options.format} takes {np.dtype(expected).itemsize} bytes "
+            f"for an id where the vocabulary has {vocab_size:,}: it would read other ids; set "
+            f"`dtype: smallest`, or tell the reader that an id has {np.dtype(options.dtype).itemsize} bytes"
+        )
 
 
 def _weight(upstream: Mapping[str, Artifact], split: str, shards: Sequence[SplitShard]) -> int:

@@ -34,7 +34,7 @@ from tokmill.duplicates.shingling import folded_hashes
 from tokmill.errors import InputError
 from tokmill.schema import DISTINCT_KEYS, DOCUMENTS, KEYS, SELECTION, one_piece
 from tokmill.stages.ingest.options import IngestStep, ReadOptions, SampleOptions, as_fact
-from tokmill.stages.ingest.shards import Room, no_counts, write_documents, write_ledger
+from tokmill.stages.ingest.shards import Ledger, Room, no_counts, write_documents
 from tokmill.stages.sampling import bottom_k, draws, hash_draws, shuffle_buffer, weighted_keys
 from tokmill.storage.records import Span
 from tokmill.storage.tables import load_range, load_table
@@ -115,10 +115,8 @@ def ledger_receipt(candidates: Receipt) -> Receipt:
     )
 
 
-def perform_candidates(
-    task: Task[ReadOptions], batches: Iterator[Any], bad: list[Any], dropped: list[Any]
-) -> Made:
-    """`batches` are the documents of the chunk; bad and dropped records gather while they are read."""
+def perform_candidates(task: Task[ReadOptions], batches: Iterator[Any], ledger: Ledger) -> Made:
+    """`batches` are the documents of the chunk; reading them fills the ledger."""
     sample, counts = task.options.sample, no_counts()
     assert sample is not None, "candidates are of a sample"
     k = sum((stream_bound(sample) or {"docs": sample.k}).values())
@@ -136,8 +134,8 @@ def perform_candidates(
         rows = pa.array(_smallest(keys, k))
         chosen = pa.concat_tables([chosen, documents]).take(rows).combine_chunks()
         chosen_keys = keys.take(rows)
-    files = write_ledger(task, bad, dropped, task.options.reading.source, task.options.file, counts)
-    counts["in"] = seen + len(bad) + len(dropped)
+    files = ledger.finish(counts)
+    counts["in"] = seen + ledger.records
     counts["scanned"] = seen
     files += [
         write_shard_table(task.directory, f"candidates-{task.key}.parquet", "candidates", chosen),
@@ -169,7 +167,7 @@ def perform_pick(task: Task[PickOptions]) -> Made:
     room, counts = Room(options.room), no_counts()
     files, gone = write_documents(task, [room.take(documents)], counts, options.shard_bytes)
     if gone:
-        files += write_ledger(task, [], [], documents.column("source")[0].as_py(), "", counts, gone)
+        files += Ledger(task, documents.column("source")[0].as_py(), "").finish(counts, gone)
     facts = {"file": options.file or None, "span": as_fact(options.span), "is_full": room.is_full}
     return Made(files, {**counts, "in": counts["kept"] + len(gone)}, facts)
 

@@ -3,6 +3,7 @@
 tables ─ room (limit) ─ cut at shards.megabytes of text ─> documents-<key>-<part>.parquet ─ cleaned at once
                                                            ids-<key>-<part>.npy      to find one by its id
 records that cannot be used, or are not wanted ──────────> ledger-<key>.parquet, ledger-ids-<key>.npy
+                                                           more than LEDGER_ROWS: ledger-<key>-<part>.parquet
 
 What was forgotten (tokmill.artifacts.tombstones) is left out after the cut: shards, samples and limits stay
 what they were. A shard or ledger that it changes has its content in its name (`key_of_rest`).
@@ -34,6 +35,10 @@ from tokmill.stages.ingest.options import ReadOptions, shown_name
 from tokmill.storage.digests import id_hashes, join_sequences, row_sequence, table_sha256
 from tokmill.storage.records import BadRecord
 from tokmill.storage.tables import load_table
+
+# Rows of one file of a ledger. A row takes some 150 bytes here, and took 500 as Python objects: 100 million
+# lines of `{}`, which are 290 kB of gzip, took 50 GB.
+LEDGER_ROWS = 1 << 18
 
 
 def refused(path: str, record: BadRecord) -> InputError:
@@ -153,55 +158,92 @@ def no_counts() -> Json:
     }
 
 
-def write_ledger(
-    task: Task,
-    bad: list[BadRecord],
-    dropped: list[Dropped],
-    source: str,
-    file: str,
-    counts: Json,
-    gone: Sequence[str] = (),
-) -> list[FileEntry]:
-    """One row per record that did not become a document, and per id that was forgotten;
-    `counts` is added to."""
-    counts["quarantined"] = dict(Counter(record.reason for record in bad))
-    counts["dropped"] = dict(Counter(record.reason for record in dropped))
-    if gone:
-        counts["dropped"][REASON] = len(gone)
-    if not bad and not dropped and not gone:
-        return []
-    common = {"source": source, "stage": "ingest"}
-    quarantined = ledger_table(
-        {
-            **common,
+class Ledger:
+    """Ledger of a task: one row per record that did not become a document, and per id that was forgotten.
+
+    Rows are held as columns and written out by LEDGER_ROWS, so that a file of bad records alone takes no more
+    memory than that. In each file quarantined records come first."""
+
+    def __init__(self, task: Task, source: str, file: str) -> None:
+        self._task, self._source, self._file = task, source, file
+        self._quarantined: list[Any] = []
+        self._left_out: list[Any] = []
+        self._held = 0  # rows that are not written yet
+        self._files: list[FileEntry] = []
+        self._written = 0
+        self.bad: Counter[str] = Counter()  # by reason, as `dropped`
+        self.dropped: Counter[str] = Counter()
+        self.examples: list[BadRecord] = []  # the first few
+
+    def add(self, bad: list[BadRecord], dropped: list[Dropped]) -> None:
+        self.bad.update(record.reason for record in bad)
+        self.dropped.update(record.reason for record in dropped)
+        self.examples += [
+            record._replace(file=record.file or self._file) for record in bad[: 3 - len(self.examples)]
+        ]
+        if bad:
+            self._quarantined.append(self._rows_of_bad(bad))
+        if dropped:
+            self._left_out.append(self._rows_of_dropped(dropped))
+        self._held += len(bad) + len(dropped)
+        while self._held >= LEDGER_ROWS:
+            self._write(LEDGER_ROWS)
+
+    def finish(self, counts: Json, gone: Sequence[str] = ()) -> list[FileEntry]:
+        """All files of the ledger; `counts` is added to."""
+        counts["quarantined"], counts["dropped"] = dict(self.bad), dict(self.dropped)
+        if gone:
+            counts["dropped"][REASON] = len(gone)
+            self._left_out.append(forgotten_ledger(self._source, map(sha256_of, gone)))
+            self._held += len(gone)
+        if self._held:
+            self._write(self._held, tells_forgotten=bool(gone))
+        return self._files
+
+    @property
+    def records(self) -> int:
+        """Number of records that were added."""
+        return self.bad.total() + self.dropped.total()
+
+    def _write(self, rows: int, *, tells_forgotten: bool = False) -> None:
+        held = pa.concat_tables([*self._quarantined, *self._left_out])
+        quarantined = sum(table.num_rows for table in self._quarantined)
+        key = f"{self._task.key}-{self._written:03d}" if self._written else self._task.key
+        ledger, listed = held.slice(0, rows), _listed(self._task, self._source)
+        shown = ledger if listed is None else listed.hide_in(ledger)
+        if tells_forgotten or shown is not ledger:
+            key = key_of_rest(key, shown)
+        self._files += write_ledger_table(self._task.directory, key, shown.combine_chunks())
+        self._quarantined = [held.slice(rows, max(quarantined - rows, 0))]
+        self._left_out = [held.slice(max(quarantined, rows))]
+        self._held, self._written = self._held - rows, self._written + 1
+
+    def _rows_of_bad(self, bad: list[BadRecord]) -> Any:
+        columns = {
+            "source": self._source,
+            "stage": "ingest",
             "verdict": "quarantine",
-            "file": [record.file or file for record in bad],
+            "file": [record.file or self._file for record in bad],
             "doc_id": [record.id or None for record in bad],
             "reason": [record.reason for record in bad],
             "offset": [record.offset for record in bad],
             "detail": [record.detail for record in bad],
-        },
-        len(bad),
-    )
-    left_out = ledger_table(
-        {
-            **common,
+        }
+        return ledger_table(columns, len(bad))
+
+    def _rows_of_dropped(self, dropped: list[Dropped]) -> Any:
+        columns = {
+            "source": self._source,
+            "stage": "ingest",
             "verdict": "drop",
-            "file": [record.file or file for record in dropped],
+            "file": [record.file or self._file for record in dropped],
             "doc_id": [record.id or None for record in dropped],
             "reason": [record.reason for record in dropped],
             "value": [record.value for record in dropped],
             "threshold": [record.threshold for record in dropped],
             "offset": [record.offset for record in dropped],
-        },
-        len(dropped),
-    )
-    forgotten = forgotten_ledger(source, map(sha256_of, gone))
-    ledger = pa.concat_tables([quarantined, left_out, forgotten])
-    listed = _listed(task, source)
-    shown = ledger if listed is None else listed.hide_in(ledger)
-    key = key_of_rest(task.key, shown) if gone or shown is not ledger else task.key
-    return write_ledger_table(task.directory, key, shown.combine_chunks())
+        }
+        return ledger_table(columns, len(dropped))
 
 
 def write_ledger_table(directory: str, key: str, ledger: Any) -> list[FileEntry]:

@@ -36,9 +36,10 @@ from tokmill.sources.readers import (
     check_presence,
     chunk_sizes,
     list_hub,
+    most_records,
     read_documents,
 )
-from tokmill.sources.reading import Batch, Dropped, Reading, count_presence
+from tokmill.sources.reading import Batch, Reading, count_presence
 from tokmill.stages.ingest import picking
 from tokmill.stages.ingest.options import (
     IngestOptions,
@@ -53,13 +54,13 @@ from tokmill.stages.ingest.options import (
 from tokmill.stages.ingest.seams import BROKEN, Seams, is_broken
 from tokmill.stages.ingest.seams import as_fact as seam_fact
 from tokmill.stages.ingest.shards import (
+    Ledger,
     Room,
     corpus_digest,
     no_counts,
     refused,
     shown_file,
     write_documents,
-    write_ledger,
 )
 from tokmill.stages.ingest.threads import PostOptions, gather_posts, perform_posts, read_threads
 from tokmill.stages.sampling import below_fraction, draws
@@ -83,7 +84,7 @@ from tokmill.storage.location import (
     marks_of_place,
     open_input,
 )
-from tokmill.storage.records import BadRecord, Span
+from tokmill.storage.records import Span
 from tokmill.storage.tables import load_table
 from tokmill.storage.tree import FileList
 
@@ -98,6 +99,8 @@ _CHUNKS_TOWARDS_LIMIT = 8
 # environment key of the manifest: size, mtime and sha256 of each input, and marks of its place,
 # so that a file that was not touched is not hashed again
 INPUT_STATS = "input_stats"
+
+_REPAIR = "repair the input, or raise `max_bad_fraction` of this source if losing them is right"
 
 NOT_SAMPLED = "not_sampled"  # reason of a drop
 FIXED_SAMPLES = ("reservoir", "weighted", "shuffle_buffer")
@@ -122,9 +125,9 @@ def conduct(step: IngestStep, upstream: Mapping[str, Artifact]) -> Conduct:
         tasks = _Tasks((yield from gather_posts(step, files)))  # questions and answers find each other first
     else:
         chunks = Chunks(files, reading, options.shard_bytes)
-        stride = step.extra.stride
+        stride, most_bad = step.extra.stride, _most_bad(step, files)
         tasks = _Tasks(
-            _task(step, number, chunk)
+            _task(step, number, chunk, most_bad)
             for number, chunk in enumerate(chunks)
             if number % stride == stride // 2
         )
@@ -155,23 +158,21 @@ def conduct(step: IngestStep, upstream: Mapping[str, Artifact]) -> Conduct:
 def perform_ingest(task: Task[ReadOptions]) -> Made:
     options = task.options
     counts, dropped_by_hash = no_counts(), [0]
-    bad: list[BadRecord] = []
-    dropped: list[Dropped] = []
+    ledger = Ledger(task, options.reading.source, options.file)
     room, facts = Room(task.options.room), _facts(task)
-    documents = _documents(task, room, facts, bad, dropped, dropped_by_hash)
+    documents = _documents(task, room, facts, ledger, dropped_by_hash)
     files, gone = write_documents(task, documents, counts, options.shard_bytes, options.reading.source)
-    files += write_ledger(task, bad, dropped, options.reading.source, options.file, counts, gone)
+    files += ledger.finish(counts, gone)
     if dropped_by_hash[0]:
         counts["dropped"][NOT_SAMPLED] = dropped_by_hash[0]
-    counts["in"] = counts["kept"] + len(bad) + len(dropped) + len(gone) + dropped_by_hash[0]
+    counts["in"] = counts["kept"] + ledger.records + len(gone) + dropped_by_hash[0]
     return Made(files, counts, facts)
 
 
 def perform_candidates(task: Task[ReadOptions]) -> Made:
-    bad: list[BadRecord] = []
-    dropped: list[Dropped] = []
+    ledger = Ledger(task, task.options.reading.source, task.options.file)
     room, facts = Room(task.options.room), _facts(task)
-    made = picking.perform_candidates(task, _documents(task, room, facts, bad, dropped, [0]), bad, dropped)
+    made = picking.perform_candidates(task, _documents(task, room, facts, ledger, [0]), ledger)
     return made._replace(facts=facts)
 
 
@@ -195,11 +196,10 @@ def _read(
     task: Task[ReadOptions],
     room: Room,
     facts: Json,
-    bad: list[BadRecord],
-    dropped: list[Dropped],
+    ledger: Ledger,
     dropped_by_hash: list[int],
 ) -> Iterator[Any]:
-    """The documents of a chunk that a hash sample and a limit leave; what is left out gathers in the lists.
+    """Yield the documents of a chunk that a hash sample and a limit leave; the others go into the ledger.
     What lies behind the end that a limit makes was never read, though its batch was."""
     sample = task.options.sample
     path = _open_input(task.inputs[0]) if task.inputs else Path()  # a partition of threads may be empty
@@ -218,13 +218,13 @@ def _read(
         documents = room.take(documents)
         if room.is_full:
             batch = _until_full(batch, rows, documents.num_rows, room)
-        if batch.bad and task.options.on_bad_record == "fail":
+        ledger.add(batch.bad, batch.dropped)
+        fault = _fault(task, batch, ledger)
+        if fault is not None:
             if batch.seam is not None and _is_guess(task):
                 facts["seam"] = seam_fact(batch.seam._replace(is_broken=True))
                 return
-            raise refused(task.inputs[0].path, batch.bad[0])
-        bad.extend(batch.bad)
-        dropped.extend(batch.dropped)
+            raise fault
         if batch.presence:
             facts["presence"] = add_counts(facts.get("presence", {}), count_presence(batch.presence))
         if task.options.part is not None:
@@ -236,6 +236,21 @@ def _read(
             if isinstance(path, Metered):
                 facts["bytes_read"] = path.bytes_read
             return
+
+
+def _fault(task: Task[ReadOptions], batch: Batch, ledger: Ledger) -> InputError | None:
+    """The error that ends the reading, if the bad records so far are one."""
+    if batch.bad and task.options.on_bad_record == "fail":
+        return refused(task.inputs[0].path, batch.bad[0])
+    if task.most_bad is not None and ledger.bad.total() > task.most_bad:
+        return TooManyBadRecords(
+            f"{ledger.bad.total():,} records cannot be used ({_by_reason(ledger.bad)}) of those that were "
+            "read so far; however many more there are, they are over the ceiling, and the rest was not read\n"
+            + "\n".join(_example(record._asdict()) for record in ledger.examples),
+            where=f"source {task.options.reading.source}",
+            next=_REPAIR,
+        )
+    return None
 
 
 def _until_full(batch: Batch, rows: Any, taken: int, room: Room) -> Batch:
@@ -309,7 +324,14 @@ def perform_digest(task: Task[DigestOptions]) -> Made:
     return Made([], {}, {"sha256": file_sha256(_open_input(task.inputs[0]))})
 
 
-def _task(step: IngestStep, number: int, chunk: Chunk) -> Task[ReadOptions]:
+def _most_bad(step: IngestStep, files: list[InputFile]) -> int | None:
+    """How many bad records a source may have if it holds as many records as its bytes can hold: one more, and
+    it is over its ceiling whatever the rest is. None: not known."""
+    records = most_records(files, step.options.reading)
+    return None if records is None else int(records * step.extra.max_bad_fraction)
+
+
+def _task(step: IngestStep, number: int, chunk: Chunk, most_bad: int | None) -> Task[ReadOptions]:
     file, span = chunk
     # of a dataset that is known from its manifest alone, the digest of a file that was taken down is not
     digest = step.files.get(file.name, REASON)
@@ -317,7 +339,8 @@ def _task(step: IngestStep, number: int, chunk: Chunk) -> Task[ReadOptions]:
     is_cut = span != Span() and not file.name.endswith(CUT_INSIDE)
     is_fused = file.bytes <= _FUSE_BELOW_BYTES or is_cut
     own = {"entries": file.path.entries} if isinstance(file.path, FileList) else {}
-    return reading_task(step, number, [source], is_fused=is_fused, file=file.name, span=span, **own)
+    task = reading_task(step, number, [source], is_fused=is_fused, file=file.name, span=span, **own)
+    return msgspec.structs.replace(task, most_bad=most_bad)
 
 
 def _room_after(options: IngestOptions, upstream: Mapping[str, Artifact]) -> dict[str, int] | None:
@@ -508,14 +531,12 @@ def check_unchanged(files: list[InputFile]) -> None:
 def _check_ceiling(step: IngestStep, counts: Json, receipts: list[Receipt], *, is_fallback: bool) -> None:
     quarantined = sum(counts["quarantined"].values())
     if quarantined * 10**9 > counts["in"] * int(step.extra.max_bad_fraction * 10**9):
-        by_reason = ", ".join(
-            f"{reason}: {count:,}" for reason, count in sorted(counts["quarantined"].items())
-        )
         raise TooManyBadRecords(
-            f"{quarantined:,} of {counts['in']:,} records cannot be used ({by_reason}); "
+            f"{quarantined:,} of {counts['in']:,} records cannot be used "
+            f"({_by_reason(counts['quarantined'])}); "
             f"the ceiling is {step.extra.max_bad_fraction:%}\n{_examples(step, receipts)}",
             where=f"source {step.options.reading.source}",
-            next="repair the input, or raise `max_bad_fraction` of this source if losing them is right",
+            next=_REPAIR,
         )
     is_empty = not any(_taken(receipt)["docs"] for receipt in receipts)
     if is_empty and any(receipt.facts.get("is_full") for receipt in receipts):
@@ -537,9 +558,15 @@ def _check_ceiling(step: IngestStep, counts: Json, receipts: list[Receipt], *, i
 def _examples(step: Step, receipts: list[Receipt]) -> str:
     ledgers = [entry for receipt in receipts for entry in receipt.files if entry.table == "ledger"]
     rows = load_table(step.directory / ledgers[0].path).slice(0, 3).to_pylist() if ledgers else []
-    return "\n".join(
-        f"  {row['file']} at {row['offset']:,}: {row['reason']} ({row['detail']})" for row in rows
-    )
+    return "\n".join(map(_example, rows))
+
+
+def _example(row: Json) -> str:
+    return f"  {row['file']} at {row['offset']:,}: {row['reason']} ({row['detail']})"
+
+
+def _by_reason(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason}: {count:,}" for reason, count in sorted(counts.items()))
 
 
 def _environment(step: IngestStep, receipts: Sequence[Receipt]) -> Json:
