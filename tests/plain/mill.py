@@ -80,7 +80,7 @@ NOTHING_TO_DO = (
 
 
 def unknown_steps(recipe: Json) -> set[str]:
-    """The steps whose outcome is taken from a run: `ingest/web`, `clean/web`, `dedup`, `tokens`, `mixture`, `builds`."""
+    """The steps whose outcome is taken from a run: `ingest/web`, `clean/web`, `dedup`, `tokens`, …"""
     found = set()
     for source in recipe["sources"]:
         if any(
