@@ -190,3 +190,29 @@ def test_warnings_of_the_run_in_miniature_are_not_told(tmp_path: Path) -> None:
     told = tokmill("plan", recipe, "--out", tmp_path / "out", "--estimate")
     assert told.returncode == 0, told.stderr
     assert "no row" not in told.stderr
+
+
+@pytest.mark.parametrize(
+    ("documents", "text_bytes", "sections"),
+    [
+        (30, 20_000_000, {"filters": [{"measure": "chars", "min": 100, "reason": "short"}]}),
+        (120, 8_000, {"dedup": {"keep": "newest"}}),
+        (3, 20_000_000, {"split": {"method": "counts", "counts": {"valid": 1}}}),
+    ],
+    ids=["one document passes", "one document has a date", "few documents are counted"],
+)
+def test_what_runs_is_estimated_though_a_share_of_the_documents_would_not_run(
+    tmp_path: Path, documents: int, text_bytes: int, sections: dict[str, Any]
+) -> None:
+    with (tmp_path / "few.jsonl").open("w") as file:
+        for number in range(documents):
+            text = f"text {number} has {WORDS[number % 10]} and {number * number} beside {number * 31} in it"
+            last = number == documents - 1
+            date = "2024-05-31" if last else None
+            file.write(json.dumps({"id": number, "date": date, "text": text * (4 if last else 1)}) + "\n")
+    source = {"name": "few", "domain": "few", "files": "few.jsonl", "fields": {"created_at": "date"}}
+    builds = [{"name": "rows", "format": "memmap"}]
+    recipe = write_recipe(tmp_path, **{"sources": [source], "filters": [], "builds": builds, **sections})
+    kept = Counted(mill.run(recipe, workers=1).out).kept
+    found = estimated(recipe, text_bytes)
+    assert found.sources["few"].kept.low <= kept <= found.sources["few"].kept.high
