@@ -236,23 +236,25 @@ def test_a_single_step_does_not_replace_what_was_made_with_other_options(
     assert {name: digest for name, (digest, _) in snapshot(tmp_path / "out").items()} == replaced != before
 
 
-def test_cleaning_another_source_in_the_same_directory_is_refused_and_replaces_all(
+def test_cleaning_one_source_again_in_a_directory_of_several_replaces_its_own_shards_alone(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("a.jsonl", "b.jsonl"):
         shutil.copy(corpus / name, tmp_path)
     assert tokmill("normalize", "a.jsonl", "--name", "a", "--out", "out").returncode == 0
-    given = ["normalize", "b.jsonl", "--name", "b", "--out", "out"]
+    assert tokmill("normalize", "b.jsonl", "--name", "b", "--out", "out").returncode == 0
+    before = snapshot(tmp_path / "out")
+    given = ["normalize", "a.jsonl", "--name", "b", "--out", "out"]
     refused = tokmill(*given)
     assert refused.returncode != 0
     assert "made with other options" in refused.stderr
+    assert snapshot(tmp_path / "out") == before
     assert tokmill(*given, "--replace").returncode == 0
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "b-00000.jsonl.zst",
-        "b-00000.manifest.json",
-        "decisions.jsonl.zst",
-    ]
+    after = snapshot(tmp_path / "out")
+    assert after.keys() == before.keys()
+    changed = {Path(name).name for name in before if after[name] != before[name]}
+    assert changed == {"b-00000.jsonl.zst", "b-00000.manifest.json", "b.decisions.jsonl.zst"}
 
 
 def test_a_loss_is_counted_by_the_source_that_records_say_they_are_of(

@@ -216,7 +216,8 @@ def list_configs(
         raise InputError(
             f"none of {plural(len(names), 'config')} matches{why}",
             where=dataset_url(dataset, sha),
-            next=f"`--script {str(lang).capitalize()}`" if is_script else f"choose among {_some(names)}",
+            next=f"choose among {_some(names)}"
+            + (f"; `--script {str(lang).capitalize()}` finds those in that script" if is_script else ""),
         )
     return matching
 

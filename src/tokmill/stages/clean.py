@@ -288,15 +288,18 @@ def _check_nul(step: Step[CleanOptions, CleanExtra], counts: Json) -> None:
     """Refuse a source that is full of NULs: by its characters, or thinly, over most of its documents."""
     with_nul, came = counts.get("edited", {}).get("nul_stripped", 0), counts["in"]
     if counts.get("nul_chars", 0) > counts.get("chars_in", 0) * Fraction(step.extra.max_nul_fraction):
-        found, key = f"{counts['nul_chars']:,} of {counts['chars_in']:,} characters are", "max_nul_fraction"
+        found, key = (
+            f"{counts['nul_chars']:,} of {counts['chars_in']:,} characters are",
+            "`normalize.max_nul_fraction`",
+        )
     elif came >= _FEWEST_FOR_NUL_SHARE and with_nul > came * Fraction(step.extra.max_nul_documents):
-        found, key = f"{with_nul:,} of {came:,} documents have a", "max_nul_documents"
+        found, key = f"{with_nul:,} of {came:,} documents have a", "`normalize.max_nul_documents`"
     else:
         return
     raise InputError(
         f"{found} NUL: this is not plain text (UTF-16, or a binary file?)",
         where=f"source {step.options.source}",
-        next=f"convert the files to UTF-8, or raise `normalize.{key}` if they are right",
+        next=f"convert the files to UTF-8, or raise {key} if they are right",
     )
 
 
