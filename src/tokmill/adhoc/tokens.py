@@ -152,12 +152,12 @@ def build(
     made = run_listing(listing, out, sections, workers=workers, progress=progress)
     origin = _origin(listing, sections, made)
     only_split = "train" if flat and not listing.has_splits else None
-    build, tokens = made[f"build/{_BUILD}"], made["tokenizer"]
-    names, known = published_names(build, tokens, only_split), former.files if former else []
+    artifact, trained = made[f"build/{_BUILD}"], made["tokenizer"]
+    names, known = published_names(artifact, trained, only_split), former.files if former else []
     refuse_taken(out, names, known, out / WORK, replace=replace)
     if former:
         remove_file(out / CACHE_NAME)  # until all is there, nothing is
-    published = publish(build, tokens, out, origin, only_split, former)
+    published = publish(artifact, trained, out, origin, only_split, former)
     shutil.rmtree(out / WORK)
     return Built(out, published)
 

@@ -158,7 +158,7 @@ def foreign_files(directory: Path, listed: Container[str] = ()) -> list[Path]:
             is_receipt = ours and (place == _BEGUN or (below == RECEIPTS and suffix == "json"))
             if not (may_be_left or is_receipt or (ours and place in _MANIFESTS) or place in listed):
                 unlisted.append(place)
-    known = _listed_paths(directory) if ours and unlisted else ()
+    known = _listed_paths(directory) if ours and unlisted else set[str]()
     return [directory / place for place in unlisted if place not in known]
 
 
