@@ -77,21 +77,22 @@ class Suite:
 
     def try_one(self, name: str, case: Case) -> None:
         try:
-            self.did.update(try_case(case, self.scratch / "case", self.dear))
-            self.did["milled"] += 1
-            self.pairs.met.update(itertools.combinations(sorted(options(case.recipe)), 2))
+            trial = try_case(case, self.scratch / "case", self.dear)
         except Refused as refused:
             place, _, what = str(refused).partition(": ")
             self.refusals[place] += 1
             self.examples[place] = what[:150].replace("\n", " ")
-        except Fault as fault:
+            return
+        self.did.update(trial.did)
+        self.did["milled"] += 1
+        self.pairs.met.update(itertools.combinations(sorted(options(case.recipe)), 2))
+        for fault in trial.faults:
             if fault.kind in self.faults:
                 self.faults[fault.kind].times += 1
-                return
+                continue
             print(f"case {name}: {fault.kind}", flush=True)
-            self.faults[fault.kind] = Found(
-                name, *shrink(case, fault, self.scratch / "shrunk", self.dear, self.shrink_seconds)
-            )
+            smaller = shrink(case, fault, self.scratch / "shrunk", self.dear, self.shrink_seconds)
+            self.faults[fault.kind] = Found(name, *smaller)
 
     def told(self) -> str:
         lines = [
@@ -120,13 +121,12 @@ def shrink(case: Case, fault: Fault, scratch: Path, dear: float, seconds: float)
             if time.monotonic() > deadline:
                 return case, what
             try:
-                try_case(smaller, scratch, dear)
-            except Fault as other:
-                if other.kind == fault.kind:
-                    case, what, went_on = smaller, other.what, True
-                    break
-            except Exception:  # not drawn as such: what it says is nothing
+                faults = try_case(smaller, scratch, dear).faults
+            except Exception:  # refused, or not to be drawn as such: what it says is nothing
                 continue
+            if others := [other.what for other in faults if other.kind == fault.kind]:
+                case, what, went_on = smaller, others[0], True
+                break
     return case, what
 
 
