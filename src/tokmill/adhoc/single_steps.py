@@ -391,8 +391,8 @@ def dedup_files(step: SingleStep, out: Path, reference: Sequence[str]) -> Output
             yield documents
 
     written = write_jsonl_tables(out / DEDUPED, survivors())
-    names = DocIds(list_shards(artifacts))
-    write_jsonl_tables(out / DECISIONS, (_dedup_decisions(shard, artifacts, names) for shard in shards))
+    doc_ids = DocIds(list_shards(artifacts))
+    write_jsonl_tables(out / DECISIONS, (_dedup_decisions(shard, artifacts, doc_ids) for shard in shards))
     receipts = {receipt.key: receipt for receipt in artifacts["dedup"].manifest.receipts()}
     counts: Json = {"docs_in": 0, "docs": 0, "drops": {}}
     for shard in shards:
@@ -402,7 +402,7 @@ def dedup_files(step: SingleStep, out: Path, reference: Sequence[str]) -> Output
         counts = add_counts(counts, {"docs_in": cleaned["in"], "docs": verdicts["kept"], "drops": drops})
     facts = artifacts["dedup"].manifest.facts
     if is_windowed:
-        write_jsonl_tables(out / PASSAGES, _passages(shards, artifacts, names))
+        write_jsonl_tables(out / PASSAGES, _passages(shards, artifacts, doc_ids))
     elif path in formers:
         remove_file(out / PASSAGES)  # of a former result
     totals = {key: sum(own[key] for own in domains.values()) for key in _COUNTS}

@@ -41,7 +41,7 @@ def short_repr(kind: type[Result]) -> type[Result]:
     the rest."""
 
     def spell(result: Any) -> str:
-        names: Iterable[str] = getattr(kind, "_fields", None) or getattr(kind, "__dataclass_fields__", ())
+        names: Iterable[str] = getattr(kind, "_fields", ()) or getattr(kind, "__dataclass_fields__", ())
         told = ", ".join(f"{name}={_SHORT.repr(getattr(result, name))}" for name in names)
         return f"{kind.__name__}({told})"
 
