@@ -284,11 +284,6 @@ class Trial:
             said = sum(one["docs"] for one in counts if one["reason"] == reason and one["verdict"] != "edit")
             if said < lost[reason]:  # records that never became documents may have it too
                 raise Fault("why --reason: another count", f"{reason}: says {said}, counted {lost[reason]}")
-        for step, _ in self.counted.builds():
-            with guarded("check"):
-                checked = tokmill.check(out / step, verify="hashes").as_json()
-            if not checked.get("ok", True):
-                raise Fault("check: a build that was just made is not good", f"{step}: {checked}"[:2000])
         with guarded("review"):
             review = tokmill.review(out, no_verify=True).as_json()
         by_severity = Counter(one["severity"] for one in review["findings"])
