@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recount import read_index
-from written import MegatronFile, ZstdFile
+from recount import read_ids, read_index
+from written import MegatronFile, ZstdFile, read_token_cache
 
 Json = dict[str, Any]
 SPLITS = ("train", "valid", "test")
@@ -130,7 +130,7 @@ class Run:
         listed = {entry["table"] for entry in self.manifests.get("dedup", {"files": []})["files"]}
         for table in sorted(listed, key=lambda table: table == "trims"):  # passages are cut last
             for number, path in self.files("dedup", table).items():
-                if path.suffix == ".parquet" and pq.read_schema(path).names == ["row", "text"]:
+                if path.suffix == ".parquet" and pq.read_schema(path).names[:2] == ["row", "text"]:
                     for row in _rows(path):
                         self._by_place[self.shards[_place(number)], row["row"]].text = row["text"]
         for line in self.ledger("dedup"):
@@ -297,29 +297,30 @@ class Run:
         for doc in self.docs:
             by_name[doc.source, doc.doc_id].append(doc)
         for step, manifest in self.builds():
-            sums: dict[str, Counter[str]] = {"tokens": Counter(), "rows": Counter()}
-            met: set[tuple[str, str]] = set()
+            tokens, rows = Counter[str](), 0
             for path in sorted((self.directory / step).glob("*/index.jsonl.zst")):
-                rows = read_index(path)
-                sums["rows"][path.parent.name] = len(rows)
-                for row in rows:
-                    for source, doc_id, start, end, _ in row:
-                        sums["tokens"][source] += end - start
-                        met.add((source, doc_id))
-                        splits = {doc.split for doc in by_name[source, doc_id]}
-                        self.check(
-                            path.parent.name in splits,
-                            f"{step}: {source}/{doc_id} is in {path.parent.name}, and of {splits}",
-                        )
+                split, index = path.parent.name, read_index(path)
+                ids = list(built_ids(path.parent, manifest["config"].get("format", "")))
+                self.check(not ids or len(ids) == len(index), f"{step} {split}: {len(index)} rows, {len(ids)} read")
+                rows += len(index)
+                for number, row in enumerate(index):
+                    for source, doc_id, start, end, offset in row:
+                        tokens[source] += end - start
+                        docs = [doc for doc in by_name[source, doc_id] if doc.split == split]
+                        self.check(bool(docs), f"{step}: {source}/{doc_id} is in {split}, and no document of it")
+                        if ids and not any(
+                            np.array_equal(ids[number][start:end], doc.ids[offset : offset + end - start])
+                            for doc in docs
+                        ):
+                            self.check(False, f"{step} ids: row {number} has other tokens of {source}/{doc_id}")
             counts = manifest["counts"]
-            if sums["rows"]:
-                self.same(f"{step} rows", counts["rows"], sum(sums["rows"].values()))
+            if rows:
+                self.same(f"{step} rows", counts["rows"], rows)
                 said = {name: one["tokens"] for name, one in counts["sources"].items() if one["tokens"]}
-                self.same(f"{step} tokens of sources", said, {k: v for k, v in sums["tokens"].items() if v})
-                self.same(f"{step} written", counts["tokens"]["written"], sum(sums["tokens"].values()))
-                tokens = counts["tokens"]
-                left = sum(tokens[key] for key in ("written", "tail_dropped", "truncated", "left_out"))
-                self.same(f"{step} tokens in", tokens["in"], left)
+                self.same(f"{step} tokens of sources", said, {k: v for k, v in tokens.items() if v})
+                self.same(f"{step} written", counts["tokens"]["written"], tokens.total())
+                left = sum(counts["tokens"][k] for k in ("written", "tail_dropped", "truncated", "left_out"))
+                self.same(f"{step} tokens in", counts["tokens"]["in"], left)
 
     def check_report(self, report: Json) -> None:
         totals, split = report["totals"], [doc for doc in self.docs if doc.split]
@@ -376,6 +377,29 @@ class Run:
                     any(one.gone[1] in outcome for outcome in told),
                     f"why {doc.doc_id!r}: no outcome tells {one.gone}: {told}",
                 )
+
+
+def built_ids(split: Path, format: str) -> Iterator[Any]:
+    """Rows or documents of a split of a build, by libraries; nothing of formats that have no reader here."""
+    if format in ("memmap", "npy", "parquet", "megatron"):
+        yield from read_ids(split)[1]
+    elif format == "arrow":
+        for path in sorted(split.glob("data-*.arrow")):
+            with pa.ipc.open_stream(path) as stream:
+                yield from map(np.array, stream.read_all().column("input_ids").to_pylist())
+    elif format == "token_cache":
+        yield from read_token_cache(split)
+    elif format in ("nanogpt", "llmc", "nanotron", "olmo"):
+        meta = json.loads((split / "meta.json").read_bytes())
+        dtype = {"uint16": "<u2", "uint32": "<u4", "int32": "<i4"}[meta["dtype"]]
+        skipped = 1024 if format == "llmc" else 0  # its header
+        parts = [np.frombuffer((split / one["file"]).read_bytes()[skipped:], dtype) for one in meta["arrays"]]
+        whole = np.concatenate(parts) if parts else np.zeros(0, dtype)
+        ends = split / ("tokens.ds.index" if format == "nanotron" else "documents.index")
+        if ends.is_file():
+            yield from np.split(whole, np.fromfile(ends, "<u8").astype(np.int64)[:-1]) if len(whole) else ()
+        else:
+            yield from whole.reshape(-1, meta["seq_len"])
 
 
 def contents(directory: Path) -> Iterator[tuple[str, bytes]]:

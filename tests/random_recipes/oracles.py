@@ -9,6 +9,7 @@ Each oracle raises `Fault` with a kind, by which faults are told apart and shrun
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import io
 import json
@@ -22,6 +23,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import tokenizers
 
 import tokmill
 from forked import fork_workers, run_forked
@@ -161,6 +164,19 @@ def _of_content(manifest: Path) -> dict[str, Any]:
     }
 
 
+def decoder_of(directory: Path, section: dict[str, Any]) -> Callable[[list[int]], str] | None:
+    """None: decoding gives back less than the text, or the run has made the tokenizer itself."""
+    path = section.get("path", "")
+    if path == "models/bpe.json" or path == "tok/":
+        file = directory / (path if path.endswith(".json") else "tok/tokenizer.json")
+        tokenizer = tokenizers.Tokenizer.from_file(str(file))
+        return lambda ids: str(tokenizer.decode(ids, skip_special_tokens=False))
+    if path == "models/ranks.tiktoken":
+        pieces = [base64.b64decode(line.split()[0]) for line in (directory / path).read_bytes().splitlines()]
+        return lambda ids: b"".join(pieces[id] for id in ids).decode()
+    return (lambda ids: bytes(ids).decode()) if "plugin" in section else None
+
+
 class Trial:
     """One case, in a directory of its own."""
 
@@ -181,6 +197,7 @@ class Trial:
         self.ask(lambda: proved(self.out, "fresh"))
         self.ask(lambda: self.recount("fresh", self.out))
         self.counted = figures.Run(self.out, self.chats)
+        self.ask(self.tokens)
         self.ask(lambda: plain_equals_milled(self.case, self.counted))
         self.ask(lambda: self.nothing_to_do(self.out, self.digest, "fresh"))
         for name, chance in CHANCES.items():
@@ -188,6 +205,22 @@ class Trial:
             if self.rng.random() < chance * self.dear:
                 self.did[name] += 1
                 self.ask(getattr(self, name))
+
+    def tokens(self) -> None:
+        """By the library that defines the tokenizer, ids are the text again, and what ends it."""
+        section = self.case.recipe.get("tokenizer", {})
+        decode = decoder_of(self.directory, section)
+        fim = self.case.recipe.get("fim", {}).get("domains", ())
+        plain = {
+            source["name"]
+            for source in self.case.recipe["sources"]
+            if "chat" not in source and source.get("domain", "default") not in fim
+        }
+        for doc in self.counted.docs if decode is not None else ():
+            if doc.ids is not None and doc.source in plain:
+                text = decode(doc.ids[1 if "bos" in section else 0 : -1].tolist())
+                if text != doc.text:
+                    raise Fault("tokens: they are another text", f"{doc.source}/{doc.doc_id}: {text[:300]!r}, not {doc.text[:300]!r}")
 
     def ask(self, oracle: Callable[[], object]) -> None:
         try:
