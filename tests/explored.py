@@ -163,7 +163,7 @@ def write_corpus(directory: Path, **sections: Any) -> Path:
         ],
         "domains": None,
         "redact": ["email"],
-        "dedup": {"exact": True, "near": {"threshold": 0.7}},
+        "dedup": {"exact": "folded", "near": {"threshold": 0.7}},
         "split": {"valid_fraction": "0.1"},
     }
     return write_recipe(directory, **{**recipe, **sections})

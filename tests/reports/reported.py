@@ -55,7 +55,7 @@ def write_corpus(directory: Path, **sections: Any) -> Path:
         {"measure": "chars", "min": 10, "reason": "too_short"},
         {"measure": "words", "min": 1},
     ]
-    recipe["dedup"] = {"near": {"threshold": 0.7}}
+    recipe["dedup"] = {"exact": "folded", "near": {"threshold": 0.7}}
     recipe["builds"].append({"name": "table", "format": "parquet", "pack": {"layout": "indexed"}})
     recipe.update(sections)
     kept = {key: value for key, value in recipe.items() if value is not None}

@@ -234,10 +234,15 @@ def file_sha256(path: AnyPath) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _open_small(path: AnyPath) -> io.RawIOBase:
+    """Open a file of this machine only if it is a regular one; an object of a store always is."""
+    return open_regular(path) if isinstance(path, Path) else path.open()
+
+
 def read_whole(path: Path, max_bytes: int) -> bytes:
     """A small file in one piece; a larger one than `max_bytes` is refused before it is read."""
     at_hand(path)
-    with told_as_unreadable(path), open_regular(path) as file:
+    with told_as_unreadable(path), _open_small(path) as file:
         size = path.stat().st_size
         if size > max_bytes:
             raise InputError(f"{size:,} bytes is more than the {max_bytes:,} expected here", where=str(path))
