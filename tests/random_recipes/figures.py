@@ -367,7 +367,7 @@ class Run:
 
     def check_why(self, why: Json, doc: Doc) -> None:
         same = [one for one in self.docs if one.doc_id == doc.doc_id]
-        told = [one["outcome"] for one in why["documents"] if "by ingest" not in one["outcome"]]
+        told = [one["outcome"] for one in why["documents"] if "by ingest" not in one["outcome"] and one["outcome"] != "forgotten"]
         self.same(f"why {doc.doc_id!r}: documents", len(told), len(same))
         kept = sum(outcome.startswith("kept") for outcome in told)
         self.same(f"why {doc.doc_id!r}: kept", kept, sum(one.gone is None for one in same))
