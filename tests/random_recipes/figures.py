@@ -391,8 +391,11 @@ class Run:
 
 def built_ids(split: Path, format: str) -> Iterator[Any]:
     """Rows or documents of a split of a build, by libraries; nothing of formats that have no reader here."""
-    if format in ("memmap", "npy", "parquet", "megatron"):
+    if format in ("memmap", "parquet", "megatron"):
         yield from read_ids(split)[1]
+    elif format == "npy":
+        for path in sorted(split.glob("shard_*.npy")):
+            yield from np.load(path)
     elif format == "arrow":
         for path in sorted(split.glob("data-*.arrow")):
             with pa.ipc.open_stream(path) as stream:
