@@ -34,7 +34,7 @@ faults: $(TESTING)
 
 # recipes and corpora drawn at random: another seed each week; RANDOM_RECIPES_SEED names one. Hours
 random: $(TESTING)
-	$(VENV)/bin/python -m pytest -m slow_random -rP tests/random_recipes
+	$(VENV)/bin/python -m pytest -rP -m slow_random tests/random_recipes
 
 # the recipes against a loopback hub, and on real text where it is at hand
 recipes: $(TESTING)

@@ -1,6 +1,6 @@
 """Draw recipes, mill them, and say what does not hold.
 
-    PYTHONPATH=tests python -m random_recipes --seed 7 --count 200 [--only 31] [--case failing.json] [--pairs pairs.tsv]
+    PYTHONPATH=tests python -m random_recipes --seed 7 --count 200 [--only 31] [--case failing.json]
 
 Each kind of fault is told once, shrunk, as a case that `--case` takes.
 """

@@ -1,7 +1,7 @@
 """Small corpora of hard texts, and the files that sources read them from.
 
-    draw_documents(rng, count, …)    records: texts of many kinds, copies of earlier ones, ids that are missing or equal
-    render(path, records)            the bytes of a file, as its name says: a.jsonl.zst, b.parquet, Posts.xml, c.tar
+    draw_documents(rng, count, …)    records: texts of many kinds, copies, ids that are missing or equal
+    render(path, records)            the bytes of a file, as its name says: a.jsonl.zst, Posts.xml, c.tar
     MADE                             files that are made of nothing but their name: tokenizers, models, hooks
 
 A record is a mapping, or a string: bytes that are no record, as Latin-1.
@@ -38,7 +38,80 @@ from written import ZstdFile
 
 Record = dict[str, Any] | str
 
-WORDS = ["the", "of", "and", "to", "with", "that", "have", "be", "a", "in", "it", "is", "was", "for", "on", "as", "by", "at", "from", "this", "are", "not", "or", "which", "mill", "river", "miller", "grain", "flour", "bread", "stone", "wheel", "water", "winter", "summer", "turns", "grinds", "keeps", "sells", "bakes", "carries", "slowly", "often", "never", "village", "market", "road", "bridge", "garden", "old", "small", "heavy", "white", "house", "people", "children", "morning", "evening", "weather", "price", "barrel", "sack", "horse", "cart", "song", "letter", "word", "number", "answer", "question", "reason", "time"]
+WORDS = [
+    "the",
+    "of",
+    "and",
+    "to",
+    "with",
+    "that",
+    "have",
+    "be",
+    "a",
+    "in",
+    "it",
+    "is",
+    "was",
+    "for",
+    "on",
+    "as",
+    "by",
+    "at",
+    "from",
+    "this",
+    "are",
+    "not",
+    "or",
+    "which",
+    "mill",
+    "river",
+    "miller",
+    "grain",
+    "flour",
+    "bread",
+    "stone",
+    "wheel",
+    "water",
+    "winter",
+    "summer",
+    "turns",
+    "grinds",
+    "keeps",
+    "sells",
+    "bakes",
+    "carries",
+    "slowly",
+    "often",
+    "never",
+    "village",
+    "market",
+    "road",
+    "bridge",
+    "garden",
+    "old",
+    "small",
+    "heavy",
+    "white",
+    "house",
+    "people",
+    "children",
+    "morning",
+    "evening",
+    "weather",
+    "price",
+    "barrel",
+    "sack",
+    "horse",
+    "cart",
+    "song",
+    "letter",
+    "word",
+    "number",
+    "answer",
+    "question",
+    "reason",
+    "time",
+]
 
 
 def prose(seed: int, sentences: int) -> str:
@@ -131,7 +204,8 @@ def draw_documents(rng: random.Random, count: int, tag: str, earlier: list[Recor
             host, page = rng.choice(HOSTS), rng.randrange(2 * count)
             slash, query = rng.choice(["", "/"]), rng.choice(["", "", "?utm_source=x", "#top"])
             record["url"] = (
-                f"{rng.choice(['http', 'https'])}://{host}/{rng.choice(['a', 'casino', 'b'])}/{page}{slash}{query}"
+                f"{rng.choice(['http', 'https'])}://{host}/"
+                f"{rng.choice(['a', 'casino', 'b'])}/{page}{slash}{query}"
             )
             if rng.random() < 0.6:
                 record["text"] = "\n".join([MENU[0], record["text"], *MENU[1:]])
@@ -175,13 +249,15 @@ def _draw_text(rng: random.Random, name: str, earlier: Sequence[dict[str, Any]])
         lines = [f"def {own}_{n}(x):\n    return x + {n}" for n in range(rng.randrange(1, 12))]
         return "\n\n".join(lines) + rng.choice(["", "\n"])
     if kind < 0.56:
-        return f"<html><head><title>{own}</title></head><body><h1>{own}</h1><p>{prose(rng.randrange(999), 4)}</p></body></html>"
+        body = f"<h1>{own}</h1><p>{prose(rng.randrange(999), 4)}</p>"
+        return f"<html><head><title>{own}</title></head><body>{body}</body></html>"
     if kind < 0.62:
         return " ".join(f"{rng.random():.6f}" for _ in range(rng.randrange(5, 90))) + f" {own}"
     if kind < 0.63:
         times = 20 if rng.random() < 0.9 else 500  # more than a row, or than a shard of 1 MB
         return " ".join(f"{prose(rng.randrange(10**6), 20)} {own}{n}" for n in range(times))
-    return f"{prose(rng.randrange(10**6), rng.randrange(1, 14))} {own} {prose(rng.randrange(10**6), rng.randrange(1, 8))}"
+    before, after = (prose(rng.randrange(10**6), rng.randrange(1, most)) for most in (14, 8))
+    return f"{before} {own} {after}"
 
 
 def _draw_copy(rng: random.Random, name: str, text: str) -> str:
@@ -305,15 +381,17 @@ def _archive(path: str, records: Sequence[Record]) -> list[bytes]:
     for number, record in enumerate(_mappings(records)):
         text = text_of(record)
         page = f"<html><title>t{number}</title><body><article><p>{escape(text)}</p></article></body></html>"
-        http = f"HTTP/1.1 {200 if number % 9 else 404} OK\r\nContent-Type: text/html; charset=utf-8\r\n\r\n{page}"
+        http = f"HTTP/1.1 {200 if number % 9 else 404} OK\r\n"
+        http += f"Content-Type: text/html; charset=utf-8\r\n\r\n{page}"
         is_page = path.endswith(".warc")
         body = (http if is_page else text).encode("utf-8", "replace")
         kind, media = (
             ("response", "application/http; msgtype=response") if is_page else ("conversion", "text/plain")
         )
         url = record.get("url", f"http://pages.example/{number}")
-        head = f"WARC/1.0\r\nWARC-Type: {kind}\r\nWARC-Target-URI: {url}\r\nWARC-Date: 2024-03-0{1 + number % 9}T00:00:00Z\r\n"
-        head += f"WARC-Record-ID: <urn:uuid:{number:08x}-0000-0000-0000-000000000000>\r\nContent-Type: {media}\r\n"
+        head = f"WARC/1.0\r\nWARC-Type: {kind}\r\nWARC-Target-URI: {url}\r\n"
+        head += f"WARC-Date: 2024-03-0{1 + number % 9}T00:00:00Z\r\nContent-Type: {media}\r\n"
+        head += f"WARC-Record-ID: <urn:uuid:{number:08x}-0000-0000-0000-000000000000>\r\n"
         found.append(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body + b"\r\n\r\n")
     return found
 
@@ -328,7 +406,8 @@ def _posts(records: Sequence[Record]) -> bytes:
             f'<row Id="{key}" PostTypeId="1" Score="{number % 5 - 1}" {date} {title} Body="{escape(text)}" />'
         )
         lines.append(
-            f'<row Id="{key + 1}" PostTypeId="2" ParentId="{key}" Score="{number % 3}" {date} Body="{escape(text[:9])} yes." />'
+            f'<row Id="{key + 1}" PostTypeId="2" ParentId="{key}" Score="{number % 3}" {date} '
+            f'Body="{escape(text[:9])} yes." />'
         )
     return ('<?xml version="1.0" encoding="utf-8"?>\n<posts>\n' + "\n".join(lines) + "\n</posts>\n").encode()
 
@@ -345,10 +424,10 @@ def _mail(records: Sequence[Record]) -> bytes:
     found = []
     for number, record in enumerate(_mappings(records)):
         body = base64.encodebytes(text_of(record).encode("utf-8", "replace")).decode()
-        head = f"From a@b.example Mon Jan  1 00:00:00 2024\nMessage-ID: <{record.get('id', number)}@b.example>\n".replace(
-            "\n<", "<"
-        )
-        head += f"Subject: mill {number}\nDate: Mon, 1 Jan 2024 00:00:0{number % 9} +0000\nContent-Type: text/plain; charset=utf-8\n"
+        name = str(record.get("id", number)).replace("\n", "")
+        head = f"From a@b.example Mon Jan  1 00:00:00 2024\nMessage-ID: <{name}@b.example>\n"
+        head += f"Subject: mill {number}\nDate: Mon, 1 Jan 2024 00:00:0{number % 9} +0000\n"
+        head += "Content-Type: text/plain; charset=utf-8\n"
         found.append(f"{head}Content-Transfer-Encoding: base64\n\n{body}\n")
     return "".join(found).encode("utf-8", "replace")
 
@@ -484,9 +563,17 @@ def _byte_bpe(size: int = 400) -> bytes:
 def _sentencepiece(kind: str) -> bytes:
     sink = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(_SENTENCES), model_writer=sink, model_type=kind, vocab_size=420, byte_fallback=True,
-        normalization_rule_name="identity", remove_extra_whitespaces=False, minloglevel=2, num_threads=1, character_coverage=1.0,
-    )  # fmt: skip
+        sentence_iterator=iter(_SENTENCES),
+        model_writer=sink,
+        model_type=kind,
+        vocab_size=420,
+        byte_fallback=True,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        minloglevel=2,
+        num_threads=1,
+        character_coverage=1.0,
+    )
     return sink.getvalue()
 
 
@@ -527,8 +614,9 @@ def _fasttext() -> bytes:
 
 
 _TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n{% if message.role == 'assistant' %}{% generation %}"
-    "{{ message.content }}<|im_end|>{% endgeneration %}{% else %}{{ message.content }}<|im_end|>{% endif %}\n{% endfor %}"
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n"
+    "{% if message.role == 'assistant' %}{% generation %}{{ message.content }}<|im_end|>{% endgeneration %}"
+    "{% else %}{{ message.content }}<|im_end|>{% endif %}\n{% endfor %}"
 )
 _MADE: dict[str, Callable[[], bytes]] = {
     "hooks.py": HOOKS.encode,

@@ -95,9 +95,8 @@ class Suite:
             self.faults[fault.kind] = Found(name, *smaller)
 
     def told(self) -> str:
-        lines = [
-            f"seed {self.seed}: {time.monotonic() - self.begun:.0f} s, {dict(self.did)}, {self.refusals.total()} refused, {len(self.pairs.met)} pairs met"
-        ]
+        done = f"{dict(self.did)}, {self.refusals.total()} refused, {len(self.pairs.met)} pairs met"
+        lines = [f"seed {self.seed}: {time.monotonic() - self.begun:.0f} s, {done}"]
         lines += [
             f"  refused {count} times: {place}, as: {self.examples[place]}"
             for place, count in self.refusals.most_common(30)
@@ -112,7 +111,7 @@ class Suite:
 
 
 def shrink(case: Case, fault: Fault, scratch: Path, dear: float, seconds: float) -> tuple[Case, str]:
-    """The least of the case that still has the fault, as far as the time goes; and what is said of it then."""
+    """The least of the case that still has the fault, as far as the time goes, and what is said of it."""
     deadline, what = time.monotonic() + seconds, fault.what
     went_on = True
     while went_on:
@@ -192,19 +191,13 @@ def _without(recipe: Any, place: tuple[Any, ...]) -> Any:
     holder = smaller
     for part in place[:-1]:
         if not (
-            (isinstance(holder, dict)
-            and part in holder)
-            or (isinstance(holder, list)
-            and isinstance(part, int)
-            and part < len(holder))
+            (isinstance(holder, dict) and part in holder)
+            or (isinstance(holder, list) and isinstance(part, int) and part < len(holder))
         ):
             return None
         holder = holder[part]
-    if (
-        (isinstance(holder, dict)
-        and place[-1] in holder)
-        or (isinstance(holder, list)
-        and place[-1] < len(holder))
+    if (isinstance(holder, dict) and place[-1] in holder) or (
+        isinstance(holder, list) and place[-1] < len(holder)
     ):
         del holder[place[-1]]
         return repaired(smaller)

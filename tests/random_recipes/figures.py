@@ -1,7 +1,7 @@
 """What a run wrote, counted again from its files. Nothing of tokmill is imported here.
 
-    documents · marks · edits · ledgers · verdicts · labels · lengths      of every document: where it came from, what became of it
-    counts of manifests, report.json, status, why, …                      what the run says of them
+    documents · marks · edits · ledgers · labels · lengths    of every document: what became of it
+    counts of manifests, report.json, why, …                  what the run says of them
 
 `discrepancies` are lines of text, each beginning with the figure that is wrong.
 """
@@ -301,18 +301,24 @@ class Run:
             for path in sorted((self.directory / step).glob("*/index.jsonl.zst")):
                 split, index = path.parent.name, read_index(path)
                 ids = list(built_ids(path.parent, manifest["config"].get("format", "")))
-                self.check(not ids or len(ids) == len(index), f"{step} {split}: {len(index)} rows, {len(ids)} read")
+                self.check(
+                    not ids or len(ids) == len(index), f"{step} {split}: {len(index)} rows, {len(ids)} read"
+                )
                 rows += len(index)
                 for number, row in enumerate(index):
                     for source, doc_id, start, end, offset in row:
                         tokens[source] += end - start
                         docs = [doc for doc in by_name[source, doc_id] if doc.split == split]
-                        self.check(bool(docs), f"{step}: {source}/{doc_id} is in {split}, and no document of it")
+                        self.check(
+                            bool(docs), f"{step}: {source}/{doc_id} is in {split}, and no document of it"
+                        )
                         if ids and not any(
                             np.array_equal(ids[number][start:end], doc.ids[offset : offset + end - start])
                             for doc in docs
                         ):
-                            self.check(False, f"{step} ids: row {number} has other tokens of {source}/{doc_id}")
+                            self.check(
+                                False, f"{step} ids: row {number} has other tokens of {source}/{doc_id}"
+                            )
             counts = manifest["counts"]
             if rows:
                 self.same(f"{step} rows", counts["rows"], rows)
@@ -367,7 +373,11 @@ class Run:
 
     def check_why(self, why: Json, doc: Doc) -> None:
         same = [one for one in self.docs if one.doc_id == doc.doc_id]
-        told = [one["outcome"] for one in why["documents"] if "by ingest" not in one["outcome"]]
+        told = [
+            one["outcome"]
+            for one in why["documents"]
+            if "by ingest" not in one["outcome"] and one["outcome"] != "forgotten"
+        ]
         self.same(f"why {doc.doc_id!r}: documents", len(told), len(same))
         kept = sum(outcome.startswith("kept") for outcome in told)
         self.same(f"why {doc.doc_id!r}: kept", kept, sum(one.gone is None for one in same))
@@ -381,8 +391,11 @@ class Run:
 
 def built_ids(split: Path, format: str) -> Iterator[Any]:
     """Rows or documents of a split of a build, by libraries; nothing of formats that have no reader here."""
-    if format in ("memmap", "npy", "parquet", "megatron"):
+    if format in ("memmap", "parquet", "megatron"):
         yield from read_ids(split)[1]
+    elif format == "npy":
+        for path in sorted(split.glob("shard_*.npy")):
+            yield from np.load(path)
     elif format == "arrow":
         for path in sorted(split.glob("data-*.arrow")):
             with pa.ipc.open_stream(path) as stream:

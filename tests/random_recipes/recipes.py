@@ -1,10 +1,10 @@
 """Recipes over all sections and options, drawn at random, with the files that they read.
 
-    draw_case(rng)        a recipe that its models take, a neighbour of it with one option changed, and files
-    options(recipe)       what it says beside the defaults: {"dedup.keep=best", "pack.length", …}, for the table of pairs
+    draw_case(rng)        a recipe that its models take, a neighbour with one option changed, and files
+    options(recipe)       what it says: {"dedup.keep=best", "pack.length", …}, for the table of pairs
     NOT_DRAWN             options that no case has, with the reason
 
-Keys that cannot stand together are taken out one by one, as the models name them; who knows why is asked nowhere else.
+Keys that cannot stand together are taken out one by one, as the models of the recipe name them.
 """
 
 from __future__ import annotations
@@ -40,51 +40,41 @@ NOT_DRAWN = {
     "tokenizer.train.sample_megabytes": "is far more than these texts",
 }
 KINDS = {
-
-        "jsonl": 10,
-        "json": 1,
-        "csv": 1,
-        "tsv": 1,
-        "parquet": 2,
-        "arrow": 1,
-        "feather": 1,
-        "txt": 2,
-        "chat": 3,
-        "parallel": 1
-    ,
-
-        "wikipedia": 1,
-        "stackexchange": 1,
-        "warc": 1,
-        "wet": 1,
-        "mbox": 1,
-        "directory": 1.5,
-        "webdataset": 1,
-        "reader": 1,
-        "pdf": 0.2
-    ,
+    "jsonl": 10,
+    "json": 1,
+    "csv": 1,
+    "tsv": 1,
+    "parquet": 2,
+    "arrow": 1,
+    "feather": 1,
+    "txt": 2,
+    "chat": 3,
+    "parallel": 1,
+    "wikipedia": 1,
+    "stackexchange": 1,
+    "warc": 1,
+    "wet": 1,
+    "mbox": 1,
+    "directory": 1.5,
+    "webdataset": 1,
+    "reader": 1,
+    "pdf": 0.2,
 }
 OF_RECORDS = ("jsonl", "json", "csv", "tsv", "parquet", "arrow", "feather")
 MEASURES = {
-
-        "chars": [1, 20, 200, 2000],
-        "words": [1, 5, 60],
-        "digit_share": ["0.1", "0.3"],
-        "lines": [1, 4],
-        "mean_word_length": [3, 9]
-    ,
-
-        "upper_share": ["0.2"],
-        "dup_5gram_share": ["0.1"],
-        "longest_line": [100, 4000],
-        "symbol_share": ["0.05", "0.2"]
-    ,
-
-        "hooks.py:exclamations": [0, 1],
-        "hooks.py:vowels": ["0.1", "0.3"],
-        "stop_words": [1, 2],
-        "top_2gram_share": ["0.2"]
-    ,
+    "chars": [1, 20, 200, 2000],
+    "words": [1, 5, 60],
+    "digit_share": ["0.1", "0.3"],
+    "lines": [1, 4],
+    "mean_word_length": [3, 9],
+    "upper_share": ["0.2"],
+    "dup_5gram_share": ["0.1"],
+    "longest_line": [100, 4000],
+    "symbol_share": ["0.05", "0.2"],
+    "hooks.py:exclamations": [0, 1],
+    "hooks.py:vowels": ["0.1", "0.3"],
+    "stop_words": [1, 2],
+    "top_2gram_share": ["0.2"],
 }
 PACKS = ["gopher-quality", "gopher-repetition", "c4", "fineweb", "stage-a", "web-en", "code"]
 DETECTORS = [*["fasttext"] * 6, "py3langid", "langdetect"]  # the last takes 30 ms for a text
@@ -344,11 +334,16 @@ class Draw:
 
     def cleaning(self, share: float = 0.2) -> Json:
         return self.some(
-            share, normalize=self._normalize, transforms=lambda: self.few(["hooks.py:without_marks", "hooks.py:short_lines"]),
-            license=self._license, urls=self._urls, robots=self._robots, language=self._language,
+            share,
+            normalize=self._normalize,
+            transforms=lambda: self.few(["hooks.py:without_marks", "hooks.py:short_lines"]),
+            license=self._license,
+            urls=self._urls,
+            robots=self._robots,
+            language=self._language,
             filters=lambda: [self._filter() for _ in range(self.rng.randint(1, 3))],
             redact=lambda: self.few(["email", "ip", "phone", "secret"], 4),
-        )  # fmt: skip
+        )
 
     def _normalize(self) -> Json:
         options = self.some(
@@ -429,9 +424,17 @@ class Draw:
         return score
 
     def _by_fasttext(self) -> Json:
-        return {"path": "models/good.bin", "label": self.one(["good", "__label__bad"]), **self.some(
-            0.3, prepare=["none", "dclm", "fineweb"], lower=[True], first_words=[5, 100], sha256=lambda: sha256("models/good.bin")
-        )}  # fmt: skip
+        return {
+            "path": "models/good.bin",
+            "label": self.one(["good", "__label__bad"]),
+            **self.some(
+                0.3,
+                prepare=["none", "dclm", "fineweb"],
+                lower=[True],
+                first_words=[5, 100],
+                sha256=lambda: sha256("models/good.bin"),
+            ),
+        }
 
     def _by_linear(self) -> Json:
         pinned = self.some(0.2, sha256=lambda: sha256("models/linear.model"))
@@ -462,7 +465,8 @@ class Draw:
             min_docs=[1, 3],
         )
         options |= self.some(0.2, max_docs=[5], valid_fraction=["0", "0.3"], seed=[5]) | (
-            {"min_chars": 2, "max_chars": 4} if self.wants("min_chars", 0.2) else {})  # fmt: skip
+            {"min_chars": 2, "max_chars": 4} if self.wants("min_chars", 0.2) else {}
+        )
         if self.wants("labels", 0.15):
             labels = [
                 {"doc_id": f"{name}-{n}", "label": self.one(["yes", "no"]), **self.some(0.5, source=[name])}
@@ -494,9 +498,14 @@ class Draw:
 
     def _dedup(self) -> Json:
         options = self.some(
-            0.25, exact=[False, True], scope=["global", "per-source"], keep=["first", "longest", "best", *["newest"] * self.has_dates],
-            priority=lambda: self.few(self.names), reference=lambda: [self.names[0]], partitions=[1, 7],
-        )  # fmt: skip
+            0.25,
+            exact=[False, True],
+            scope=["global", "per-source"],
+            keep=["first", "longest", "best", *["newest"] * self.has_dates],
+            priority=lambda: self.few(self.names),
+            reference=lambda: [self.names[0]],
+            partitions=[1, 7],
+        )
         options |= self.some(
             0.4, near=self._near, window=self._window, url=lambda: self.one([True, {"field": "url"}, {}])
         )
@@ -596,11 +605,23 @@ class Draw:
                 **self.some(0.6, control_symbols=[symbols]),
             }
             train |= self.some(0.1, weights=lambda: self.one(["mixture", {self.names[0]: 1}]))
-            train |= self.some(0.3, min_frequency=[1, 3]) if model == "byte_bpe" else {"hard_vocab_limit": False} | self.some(
-                0.2, character_coverage=["0.98", "1"], byte_fallback=[False, True], user_symbols=[["mill"]], split_digits=[True],
-                normalization=["identity", "nfkc", "nmt_nfkc", "nfkc_cf"], add_dummy_prefix=[False], max_piece_length=[4],
-                remove_extra_whitespaces=[True], whitespace_pieces=[False],
-            )  # fmt: skip
+            train |= (
+                self.some(0.3, min_frequency=[1, 3])
+                if model == "byte_bpe"
+                else {"hard_vocab_limit": False}
+                | self.some(
+                    0.2,
+                    character_coverage=["0.98", "1"],
+                    byte_fallback=[False, True],
+                    user_symbols=[["mill"]],
+                    split_digits=[True],
+                    normalization=["identity", "nfkc", "nmt_nfkc", "nfkc_cf"],
+                    add_dummy_prefix=[False],
+                    max_piece_length=[4],
+                    remove_extra_whitespaces=[True],
+                    whitespace_pieces=[False],
+                )
+            )
             self.has_fim = "control_symbols" in train
             return {"train": train, "eos": eos, **self.some(0.1, bos=["<|im_start|>"]), **rest}
         if path == "plugin":
@@ -627,8 +648,13 @@ class Draw:
         }
 
     def _fim(self) -> Json:
-        return {"domains": self.few(self.domains), **self.some(0.4, rate=["0.2", "1"], spm=["0", "1"]), **self.some(
-            0.1, prefix=["<fim_prefix>", "<fim_middle>"], middle=["<fim_middle>"], suffix=["<fim_suffix>"])}  # fmt: skip
+        return {
+            "domains": self.few(self.domains),
+            **self.some(0.4, rate=["0.2", "1"], spm=["0", "1"]),
+            **self.some(
+                0.1, prefix=["<fim_prefix>", "<fim_middle>"], middle=["<fim_middle>"], suffix=["<fim_suffix>"]
+            ),
+        }
 
     def _weights(self, names: list[str]) -> Json:
         return {
@@ -736,7 +762,8 @@ class Draw:
             recipe["scores"] = [self.add_score(number) for number in range(self.rng.randint(1, 2))]
         recipe |= {"normalize": {"max_nul_fraction": "1"}, **self.cleaning()}
         recipe |= self.some(0.15, domains=lambda: {self.one(self.domains): self.cleaning(0.3)}) | self.some(
-            0.1, clean=lambda: self.some(0.5, max_source_loss=["1", "1", "0.5"], warn_source_loss=["0.05"]))  # fmt: skip
+            0.1, clean=lambda: self.some(0.5, max_source_loss=["1", "1", "0.5"], warn_source_loss=["0.05"])
+        )
         recipe |= self.some(0.8, dedup=self._dedup) | self.some(0.7, split=self._split)
         if self.chance(0.85) or self.wanted & {"tokenizer", "mixture", "fim"}:
             recipe["tokenizer"] = self._tokenizer()
@@ -775,10 +802,19 @@ def draw_case(rng: random.Random, wanted: frozenset[str] = frozenset()) -> Case 
 def change_one(recipe: Json, draw: Draw) -> Json:
     """One option taken out, drawn again or put in."""
     makers: dict[str, Callable[[], Any]] = {
-        "dedup": draw._dedup, "split": draw._split, "pack": draw._pack, "mixture": draw._mixture, "tokenizer": draw._tokenizer,
-        "normalize": draw._normalize, "language": draw._language, "license": draw._license, "builds": lambda: [draw._build(n) for n in (0, 1)],
-        "filters": lambda: [*recipe.get("filters", []), draw._filter()], "seed": lambda: 99, "redact": lambda: ["email"],
-    }  # fmt: skip
+        "dedup": draw._dedup,
+        "split": draw._split,
+        "pack": draw._pack,
+        "mixture": draw._mixture,
+        "tokenizer": draw._tokenizer,
+        "normalize": draw._normalize,
+        "language": draw._language,
+        "license": draw._license,
+        "builds": lambda: [draw._build(n) for n in (0, 1)],
+        "filters": lambda: [*recipe.get("filters", []), draw._filter()],
+        "seed": lambda: 99,
+        "redact": lambda: ["email"],
+    }
     leaves = [(section, key) for section, keys in recipe.items() if isinstance(keys, dict) for key in keys]
     kind = draw.rng.random()
     if kind < 0.35 and leaves:
@@ -816,12 +852,8 @@ def _take_out(recipe: Any, place: tuple[Any, ...]) -> bool:
     """The deepest of what is there on the way to `place`."""
     holders, at = [], recipe
     for part in place:
-        if (
-            (isinstance(at, list)
-            and isinstance(part, int)
-            and part < len(at))
-            or (isinstance(at, dict)
-            and part in at)
+        if (isinstance(at, list) and isinstance(part, int) and part < len(at)) or (
+            isinstance(at, dict) and part in at
         ):
             holders.append((at, part))
             at = at[part]
@@ -867,13 +899,15 @@ FREE = re.compile(
     r"|(.*\.)?filters\.set|mixture\.repeat\.percentiles"
 )
 # Options whose values are each an option of its own in the table of pairs.
-NAMED = {
-    "builds.format", "builds.content", "builds.columns", "builds.dtype", "builds.pack.layout", "pack.layout", "pack.tail", "dedup.keep",
-    "dedup.scope", "dedup.near.policy", "dedup.near.unit", "dedup.near.verify", "dedup.window.policy", "dedup.against.policy",
-    "language.method", "language.detector", "license.unknown", "mixture.exhausted", "mixture.held_out", "mixture.balance", "mixture.order",
-    "normalize.unicode", "normalize.nul", "scores.percentile", "scores.windows.aggregate", "sources.chat.loss", "sources.sample.method",
-    "sources.unit", "split.method", "split.by", "split.unknown", "tokenizer.train.model", "urls.unknown", "tokenizer.path",
-}  # fmt: skip
+NAMED_IN_WORDS = """
+    builds.format builds.content builds.columns builds.dtype builds.pack.layout pack.layout pack.tail
+    dedup.keep dedup.scope dedup.near.policy dedup.near.unit dedup.near.verify dedup.window.policy
+    dedup.against.policy language.method language.detector license.unknown mixture.exhausted
+    mixture.held_out mixture.balance mixture.order normalize.unicode normalize.nul scores.percentile
+    scores.windows.aggregate sources.chat.loss sources.sample.method sources.unit split.method split.by
+    split.unknown tokenizer.train.model urls.unknown tokenizer.path
+"""
+NAMED = frozenset(NAMED_IN_WORDS.split())
 
 
 def drawable() -> set[str]:

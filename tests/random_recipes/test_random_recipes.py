@@ -3,7 +3,8 @@
     make test      40 of them, by a seed that is another one each week
     make random    3,000
 
-A failing case is printed, as small as it could be made: `python -m random_recipes --case FILE` tries it again.
+A failing case is printed, as small as it could be made; `python -m random_recipes --case FILE` tries it
+again.
 """
 
 from __future__ import annotations
