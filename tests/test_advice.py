@@ -162,7 +162,7 @@ OTHERS = re.compile(
     r"pip install .*|dask worker ADDRESS|ray status|ray\.shutdown\(\)|ray start --num-cpus N|uninstall "
     r"gigatoken|squeue --me|which sbatch|SLURM_CONF"
     r"|HF_TOKEN|HF_ENDPOINT|HF_HUB_OFFLINE|\*-0000\[0-3\]\.jsonl\.zst|\*|translation\.en|en|eng|Latn|eng_Latn|chars"
-    r"|X\.tar\.gz|datasets|domains|weight|sources|TMPDIR|X|configs|ray "
+    r"|hooks\.py:\w+|LicenseRef-NAME|X\.tar\.gz|datasets|domains|weight|sources|TMPDIR|X|configs|ray "
     r"start|digit_share<=0\.3|gopher-quality\.min_words=30|docs=1000"
     r"|\{\"source\": \"NAME\", \"doc_id\": \"ID\"\})"
 )

@@ -77,7 +77,7 @@ def estimated(recipe: Path, text_bytes: int) -> Estimate:
 
 
 def test_an_estimate_from_all_documents_is_what_the_run_is(tmp_path: Path) -> None:
-    recipe = small_corpus(tmp_path / "in", dedup={"exact": True, "near": {}})
+    recipe = small_corpus(tmp_path / "in", dedup={"exact": "folded", "near": {}})
     found = estimated(recipe, 20_000_000)
     out = mill.run(recipe, workers=1).out
     actual = Counted(out)

@@ -289,5 +289,5 @@ def test_a_gpu_that_is_not_there_is_told(value: Path) -> None:
 
 def test_without_the_extra_it_is_told_what_to_install(value: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)  # as where it is not installed
-    with pytest.raises(MissingExtra, match=r"pip install 'tokmill\[transformer\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install '\.\[transformer\]'"):
         opened(value)

@@ -70,7 +70,7 @@ UNREAD = "cannot be read ("  # by the system: of what was read Arrow speaks, as 
 
 def _what_mends(directory: Path | str, problems: list[Problem], *, has_listings: bool, is_run: bool) -> str:
     if not is_run and any(problem.what.startswith(NOTHING_HERE) for problem in problems):
-        return "name the directory of a run (`out/NAME`), of one of its artifacts, or of a corpus"
+        return "name the directory of a run, such as out/NAME, of one of its artifacts, or of a corpus"
     if all(problem.what.startswith(UNREAD) for problem in problems):
         return "look at the disk and its permissions, then verify again: of these files nothing is known"
     if isinstance(directory, str):

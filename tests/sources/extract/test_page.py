@@ -148,7 +148,7 @@ def test_trafilatura_reads_the_same_page() -> None:
 
 def test_an_engine_that_is_not_installed_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "trafilatura", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'tokmill\[trafilatura\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install '\.\[trafilatura\]'"):
         open_engine({"engine": "trafilatura"}, main_text=True)
 
 
