@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib
+import itertools
 from typing import Any
 
 import click
@@ -72,8 +73,7 @@ def _with_new_names(verb: str, words: list[str], context: click.Context) -> list
     for name, _, _ in pairs:
         if name in _INSTEAD:
             raise click.UsageError(f"No such option: {name}. Leave it out: {_INSTEAD[name]}.", context)
-    following = [name for name, _, _ in pairs[1:]]
-    for (name, _, value), after in zip(pairs, [*following, ""], strict=True):
+    for (name, _, value), (after, *_) in itertools.pairwise([*pairs, ("", "", "")]):
         file = value or after
         if name == "--config" and file.endswith((".yaml", ".yml")):
             raise click.UsageError(
