@@ -33,12 +33,13 @@ import numpy as np
 from rich.console import Console
 
 from tokmill.artifacts.manifest import FileEntry, Receipt
-from tokmill.artifacts.step import Task
+from tokmill.artifacts.step import Task, tables_of
 from tokmill.duplicates.near import NearOptions, found_share
 from tokmill.engines.own_process import forget_peak, read_peak
 from tokmill.kernels.minhash import band_keys
 from tokmill.stages.dedup.method import Considered
 from tokmill.stages.dedup.near import BANDS, METHOD
+from tokmill.stages.dedup.stage import STAGE, resolve_task
 from tokmill.stages.dedup.survivors import fingerprint_layout
 from tokmill.stages.external.runs import by_hash
 
@@ -116,7 +117,7 @@ def entry(path: str, table: str, rows: int) -> FileEntry:
 
 
 def perform_task(task: Task) -> Any:
-    return METHOD.tasks[task.function].perform(task)
+    return STAGE.tasks[task.function].perform(task)
 
 
 def timed(work: Callable[[Any], Any], given: Any) -> tuple[Any, float, float]:
@@ -154,7 +155,7 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     near, clock = NearOptions(verify="signature"), Clock(options.workers)
     corpus = Corpus(directory, options.documents, options.shard, options.copies, near)
     receipts = clock.run("make", corpus.write, range(len(corpus.sizes)))
-    phase = planned(directory, near, len(receipts))
+    phase = planned(directory, near, corpus.sizes)
     next(phase)  # fingerprints: made above
     facts: dict[str, Any] = {}
     disk = 0
@@ -188,16 +189,27 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     }
 
 
-def planned(directory: Path, near: NearOptions, shards: int) -> Generator[list[Task], list[Receipt], Any]:
-    """The step's own plan; of its shards it asks names and numbers alone."""
-    shown: Any = [SimpleNamespace(number=n, name=f"s-{n:05d}", source="s") for n in range(shards)]
+def planned(
+    directory: Path, near: NearOptions, sizes: Sequence[int]
+) -> Generator[list[Task], list[Receipt], Any]:
+    """Plan what the step does, by its own code: of shards it asks names, numbers and sizes alone."""
+    shown: Any = [
+        SimpleNamespace(number=n, name=f"s-{n:05d}", source="s", documents=SimpleNamespace(rows=size))
+        for n, size in enumerate(sizes)
+    ]
     keep: Any = None
     considered = [Considered(shard, keep, []) for shard in shown]
     settings = SimpleNamespace(
-        partitions=1, by_source=False, reference=(), window=None, groups=lambda of: [0] * len(of)
+        partitions=1,
+        by_source=False,
+        reference=(),
+        groups=lambda of: [0] * len(of),
+        near=near,
+        **dict.fromkeys(("url", "exact", "templates", "window")),
     )
     step: Any = SimpleNamespace(directory=directory, name="dedup", options=settings)
-    return METHOD.find(step, near, considered)
+    receipts = yield from METHOD.find(step, near, considered)
+    yield [resolve_task(step, shown, near, tables_of(step, receipts, "edges"), [])]
 
 
 def main() -> int:

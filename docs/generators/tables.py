@@ -192,7 +192,7 @@ TABLES: Final = {
 }
 
 # Made and used while a step works; gone, or of no use to others, when it is done.
-PASSING: Final = ("DROPS", "KEYS", "MATCHES", "SELECTION")
+PASSING: Final = ("DISTINCT_KEYS", "DROPS", "KEYS", "MATCHES", "SELECTION")
 
 
 def pages() -> dict[str, str]:

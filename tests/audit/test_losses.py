@@ -131,8 +131,9 @@ def test_a_source_that_one_rule_empties_is_told_with_the_rule_and_an_example(tmp
     )
     assert "words" in line.partition("too_few_words (")[2]
     assert line.rpartition("one of them is ")[2].partition("; ")[0] in {doc.doc_id for doc in lost}
-    assert ("clean/web", line) in warnings_of(run)
-    assert high_findings(run, "source_loss") == [("source web", line)]
+    written = re.sub(r"tokmill why \S+ ", "tokmill why OUT ", line)  # no path of a machine stands in a file
+    assert ("clean/web", written) in warnings_of(run)
+    assert high_findings(run, "source_loss") == [("source web", written)]
 
 
 def test_several_rules_that_empty_a_source_together_are_told_too(tmp_path: Path) -> None:

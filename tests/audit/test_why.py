@@ -72,6 +72,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
             {"name": "second", "domain": "prose", "files": "second.jsonl"},
         ],
         license={"deny": ["GPL-3.0"], "unknown": "keep"},
+        dedup={"exact": "folded"},  # one copy differs in case
         filters=[
             {"pack": "gopher-quality", "set": {"min_words": 30}},
             {"measure": "chars", "max": 1_000_000},

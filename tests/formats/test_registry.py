@@ -241,6 +241,7 @@ NAMED = {
     "cli/__init__.py": {"memmap"},  # what `pack`, an old name of `build`, makes unless it is told otherwise
     "adhoc/imported_sources.py": {"parquet"},  # files that are read, not builds
     "artifacts/plugins.py": {"arrow"},  # an attribute
+    "artifacts/directory.py": {"arrow", "mds", "npy", "parquet"},  # suffixes of files
     "sources/reading.py": {"arrow"},  # a format of `datasets`, in memory
     # files of texts, which are no builds of tokens
     "cli/export.py": {"parquet"},

@@ -16,7 +16,7 @@ from tokmill.adhoc.finished import other_options
 from tokmill.artifacts.directory import Artifact, has_all_files, open_artifact, remove_leftovers
 from tokmill.artifacts.manifest import MANIFEST, Manifest, step_fingerprint, write_manifest
 from tokmill.artifacts.progress import Progress, open_journal, warnings_to
-from tokmill.artifacts.runs import check_workplace, refuse_taken
+from tokmill.artifacts.runs import check_workplace, is_workplace, refuse_taken
 from tokmill.artifacts.step import Step
 from tokmill.engines.local import Resources
 from tokmill.errors import InputError
@@ -70,6 +70,8 @@ def make_elsewhere(
     """The manifest, and whether it is new."""
     former = _former(asked, replace=replace)
     if former is not None and former.is_done:
+        if is_workplace(asked.target / _WORK):  # a kill came between the manifest and the end of the removal
+            shutil.rmtree(asked.target / _WORK, ignore_errors=True)
         return former.manifest, False
     return _make(asked, shard_bytes, former, resources, progress, replace=replace), True
 

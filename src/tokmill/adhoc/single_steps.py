@@ -128,7 +128,9 @@ class SingleStep(NamedTuple):
 def _listed(path: Path, former: Json) -> list[str]:
     """Files of a former result, by its manifest; none of one that is not there."""
     decisions = path.name.replace(".manifest.json", f".{DECISIONS}")
-    return [path.name, former["shard_path"], decisions, DECISIONS, PASSAGES] if former else []
+    if not former:
+        return []
+    return [path.name, former["shard_path"], decisions, former.get("decisions", DECISIONS), PASSAGES]
 
 
 def _own_files(formers: Sequence[Path], asked: Json) -> Callable[[object], bool]:
@@ -153,7 +155,7 @@ def clean_files(step: SingleStep, out: Path) -> Output:
     hub = _read_from_hub(artifacts)
     stems = [f"{shard.source}-{number:05d}" for number, shard in enumerate(list_shards(artifacts))]
     names = [f"{stem}.{suffix}" for stem in stems for suffix in ("jsonl.zst", "manifest.json")]
-    step.claim(out, [*names, DECISIONS], formers, out / _WORK)
+    step.claim(out, [*names, decisions], formers, out / _WORK)
     for shard in list_shards(artifacts):
         documents, figures, edits = _load_cleaned(artifacts, shard)
         path = out / f"{stems[sums['shards']]}.jsonl.zst"

@@ -100,8 +100,13 @@ def link_run(source: Path, target: Path) -> None:
 ATTRIBUTION = "ATTRIBUTION.md"
 
 # Files beside the steps of a run, and text that stands in them and hardly in others of the same names.
-_SAID = {LOCK: b"{", JOURNAL: b'"begun_at"', ESTIMATE: b'"scratch"', ATTRIBUTION: b"# Attribution\n"}
-_SAID |= dict.fromkeys(DERIVED, b"tokmill")
+_SAID: dict[str, tuple[bytes, ...]] = {
+    LOCK: (b'"began"',),
+    JOURNAL: (b'"begun_at"',),
+    ESTIMATE: (b'"scratch"',),
+    ATTRIBUTION: (b"# Attribution\n",),
+    **dict.fromkeys(DERIVED, (b"tokmill", b"# Review of ", b'"review_version"', b"mlcommons.org/croissant")),
+}
 BESIDE = (MANIFEST, *_SAID, FORGOTTEN_FILE, PENDING_FILE, HISTORY_FILE)
 
 _SHOWN = 5  # files of a refusal
@@ -110,7 +115,7 @@ _SHOWN = 5  # files of a refusal
 def is_workplace(directory: Path) -> bool:
     """True for a directory in which a command works, or worked until it was killed."""
     names = [path.name for path in directory.iterdir()] if directory.is_dir() else []
-    if all(name == LOCK or is_temp(name) for name in names):
+    if all(name in (LOCK, _WRITING) or is_temp(name) for name in names):
         return True
     below = (directory, *directory.glob("*/"))
     steps = (path for pattern in ("*/*/", "*/*/*/") for path in directory.glob(pattern))
@@ -179,7 +184,8 @@ def is_own_file(path: Path) -> bool:
     if path.name == MANIFEST:
         return is_ours(path.parent)
     with contextlib.suppress(OSError):  # it is gone by now
-        if path.name in _SAID and (data := path.read_bytes()) and _SAID[path.name] not in data:
+        data = path.read_bytes() if path.name in _SAID else b""
+        if data and not any(said in data for said in _SAID[path.name]):
             return False
     return path.name in (LOCK, JOURNAL, ESTIMATE, *DERIVED) or is_workplace(path.parent)
 

@@ -145,7 +145,7 @@ def conduct(step: DedupStep, upstream: Mapping[str, Artifact]) -> Conduct:
     for method in METHODS:
         asked = getattr(options, method.key)
         if method.key == "near" and edges and not (asked and asked.policy == "drop"):
-            receipts = yield [_resolve_task(step, shards, None, edges, found)]
+            receipts = yield [resolve_task(step, shards, None, edges, found)]
             found += _drop_tables(step, receipts)
             kept += receipts
             edges = []
@@ -156,7 +156,7 @@ def conduct(step: DedupStep, upstream: Mapping[str, Artifact]) -> Conduct:
         edges += alike
         found += tables_of(step, receipts, "later")
         if method.key == "near":
-            receipts = yield [_resolve_task(step, shards, asked, edges, found)]
+            receipts = yield [resolve_task(step, shards, asked, edges, found)]
             edges = []
         elif alike:
             continue
@@ -175,13 +175,14 @@ def _drop_tables(step: DedupStep, receipts: list[Receipt]) -> list[Input]:
     return [item for table in TABLES.values() for item in tables_of(step, receipts, table)]
 
 
-def _resolve_task(
+def resolve_task(
     step: DedupStep,
     shards: list[Shard],
     near: NearOptions | None,
     edges: list[Input],
     found: list[Input],
 ) -> Task[ResolveOptions]:
+    """Plan the walk over all copies: `near` only where near duplicates are among them."""
     options = step.options
     asked = [key for key in ("url", "exact") if getattr(options, key)]
     finds_copies = near is None or (near.policy == "drop" and resolves_copies(options))
