@@ -62,7 +62,7 @@ def test_keys_that_no_step_depends_on_are_written_down_and_what_the_run_took_sta
     for edit in edits:
         content |= edit
         path = write(tmp_path, content)
-        assert mill.run(path, out, workers=1).ran == []
+        assert mill.run(path, out, workers=1, replace=True).ran == []
         now = manifest(out)
         assert now["config"] == read_recipe(path).recipe.model_dump(mode="json")
         assert now["step"] == content["name"]

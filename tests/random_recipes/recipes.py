@@ -328,7 +328,10 @@ class Draw:
             "weighted": {"k": 6, "weight": "weight"},
             "shuffle_buffer": {"k": 6, "buffer": 9},
         }
-        return {"method": method, **own.get(method, {"k": self.rng.choice([2, 9])})}
+        found = {"method": method, **own.get(method, {"k": self.rng.choice([2, 9])})}
+        return found | (
+            {"distinct": True} if method in ("reservoir", "weighted") and self.chance(0.3) else {}
+        )
 
     # --- cleaning ---
 
@@ -349,7 +352,8 @@ class Draw:
         options = self.some(
             0.5, unicode=["none", "NFC", "NFKC"], nul=["strip", "keep"], newlines=["keep", "lf"]
         )
-        return {**options, "max_nul_fraction": self.rng.choice(["1", "0.5", "0.001"])}
+        most = {"max_nul_fraction": ["1", "0.5", "0.001"], "max_nul_documents": ["1", "0.5"]}
+        return {**options, **{key: self.rng.choice(shares) for key, shares in most.items()}}
 
     def _license(self) -> Json:
         policies = [["MIT", "Apache-2.0"], ["MIT", "Apache-2.0", "CC-BY-*", "CC-BY-SA-4.0"]]

@@ -85,7 +85,7 @@ builds:
         "line 14: normalize.nul: key occurs twice",
         'line 14: normalize.unicode: "NFD" is not a choice; did you mean `NFC`?',
         "line 17: filters[1].min: min 9 is above max 3: nothing would be kept",
-        'line 18: dedup.exact: input should be a valid boolean (got "maybe"); write true or false',
+        'line 18: dedup.exact: should be true, false or folded (got "maybe")',
         'line 19: split.valid_fraction: should be a number (got "one tenth")',
         "line 20: tokenizer: needs either `path` (with `sha256`), `plugin` or `train`",
         "line 20: tokenizer.train.vocab_size: input should be greater than or equal to 257",
@@ -270,10 +270,10 @@ def test_a_boolean_or_a_number_in_the_place_of_text_says_that_it_needs_quotes(va
 
 @pytest.mark.parametrize("word", ["no", "yes", "off", "True", "1", "0", '"true"'])
 def test_only_true_and_false_are_booleans(word: str) -> None:
-    (line,) = mistakes(f"{SMALL}dedup: {{exact: {word}}}\n")
-    assert line.startswith("line 3: dedup.exact: input should be a valid boolean (got ")
+    (line,) = mistakes(f"{SMALL}split: {{method: formula, test: {word}}}\n")
+    assert line.startswith("line 3: split.test: input should be a valid boolean (got ")
     assert line.endswith("write true or false")
-    assert parse(f"{SMALL}dedup: {{exact: false}}\n").dedup.exact is False
+    assert parse(f"{SMALL}split: {{method: formula, test: false}}\n").split.test is False
 
 
 SCALARS = st.one_of(

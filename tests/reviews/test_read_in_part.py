@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -30,16 +29,13 @@ def test_what_was_read_of_a_source_is_told_as_a_bound(tmp_path: Path) -> None:
     assert scanned["unit"] == "% of the bytes, at most"
     assert read < scanned["value"] <= 100
     (answer,) = (one for one in found["questions"] if "Which sources" in one["question"])
-    (told,) = re.findall(_TOLD, " ".join(answer["says"]))
-    assert read < float(told) <= 100
+    assert "an unknown share of the source read" in " ".join(answer["says"])  # a small file is read at once
 
 
-def test_a_sample_of_a_head_tells_a_bound(tmp_path: Path) -> None:
+def test_a_sample_of_a_head_says_that_it_is_one(tmp_path: Path) -> None:
     lines = [json.dumps({"text": f"{at} {'word ' * at}"}).encode() + b"\n" for at in range(1, 61)]
     (tmp_path / "texts.jsonl").write_bytes(b"".join(lines))
     words = ["sample", tmp_path / "texts.jsonl", "--method", "head", "--k", "20"]
     made = tokmill(*words, "--out", tmp_path / "some.jsonl")
     assert made.returncode == 0, made.stderr
-    read = 100 * sum(map(len, lines[:20])) / sum(map(len, lines))
-    (told,) = re.findall(_TOLD, " ".join(made.stdout.split()))
-    assert read < float(told) <= 100
+    assert "an unknown share of the files was read" in " ".join(made.stdout.split())

@@ -517,7 +517,7 @@ def test_threads_are_joined_as_if_post_by_post(
     with unittest.mock.patch("tokmill.sources.stackexchange._JOIN_ROWS", batch):
         taken = list(join_threads(tables, owners, files, options))
     documents = [row for part in taken for row in part.records.to_pylist()]
-    bad = [tuple(record) for part in taken for record in part.bad]
+    bad = [tuple(record)[:-1] for part in taken for record in part.bad]  # a broken post has no id
     dropped = [record for part in taken for record in part.dropped]
     assert (documents, bad, dropped) == slow_join(posts, files, options)
 
@@ -763,7 +763,7 @@ def test_no_name_of_an_archive_becomes_a_path(tmp_path: Path, name: str) -> None
     after = {
         item
         for item in tmp_path.rglob("*")
-        if item.is_file() and item.suffix not in (".parquet", ".npy", ".json")
+        if item.is_file() and item.suffix not in (".parquet", ".npy", ".json") and item.name != ".begun"
     }
     assert after == before
     assert not Path("/tmp/tokmill-evil").exists()
@@ -831,7 +831,7 @@ def test_a_missing_package_says_which_extra_to_install(
 ) -> None:
     pack(tmp_path / "in" / "site.7z", {"Posts.xml": GOOD})
     monkeypatch.setitem(sys.modules, "py7zr", None)
-    with pytest.raises(MissingExtra, match=r"tokmill\[stackexchange\]"):
+    with pytest.raises(MissingExtra, match=r"'\.\[stackexchange\]'"):
         mill(tmp_path / "in", tmp_path / "out")
 
 

@@ -534,7 +534,7 @@ def test_without_the_parser_a_dump_is_an_error_before_the_run_and_blocks_are_not
     wikitext._parser.cache_clear()
     assert resolve(tmp_path, "wiki_*")["wikitext"] is None
     assert len(Everything(tmp_path / "wiki_00").rows) == 3
-    with pytest.raises(MissingExtra, match=r"tokmill\[wikipedia\]"):
+    with pytest.raises(MissingExtra, match=r"'\.\[wikipedia\]'"):
         resolve(tmp_path, "*.xml")
 
 

@@ -565,7 +565,7 @@ def test_without_the_detector_the_run_says_what_to_install(
         "tokmill.pipeline.documents.model_sha256",
         importlib.import_module("tokmill.clean.language").model_sha256.__wrapped__,
     )
-    with pytest.raises(MissingExtra, match=r"tokmill\[language\]"):
+    with pytest.raises(MissingExtra, match=r"'\.\[language\]'"):
         cleaned(tmp_path, {"one": ([{"text": "hello"}], {})}, language={"method": "detect"})
 
 

@@ -35,8 +35,9 @@ def refuse_pending(directory: Path) -> None:
 
 def remove_derived(directory: Path) -> None:
     """Remove what other commands wrote into a run of texts that are there no more."""
-    for name in DERIVED:
-        remove_file(directory / name)
+    for path in (directory / name for name in DERIVED):
+        if path.is_file() and is_own_file(path):
+            remove_file(path)
 
 
 def load_finished(directory: Path) -> Manifest:

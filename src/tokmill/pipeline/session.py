@@ -27,6 +27,7 @@ from tokmill.artifacts.directory import (
 )
 from tokmill.artifacts.manifest import (
     MANIFEST,
+    TOMBSTONES,
     Json,
     Receipt,
     available_cores,
@@ -455,6 +456,7 @@ class _Conducted:
 
     def part_of(self, receipts: Sequence[Receipt]) -> Json | None:
         """What the tasks of this run have read, where an earlier run did the others; None: they are all."""
+        receipts = [receipt for receipt in receipts if receipt.key != TOMBSTONES]
         own = [
             receipt
             for receipt in receipts

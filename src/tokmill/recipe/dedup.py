@@ -106,6 +106,12 @@ def _all_defaults(given: Any) -> Any:
     return {True: {}, False: None}[given] if isinstance(given, bool) else given
 
 
+def _form_of_copies(given: Any) -> Any:
+    if isinstance(given, bool) or given == "folded":
+        return given
+    raise ValueError("should be true, false or folded")
+
+
 class _OrBool:
     """In the schema that editors check recipes by; what is wrong with a section is told of the section
     alone."""
@@ -140,7 +146,7 @@ class Dedup(Section):
     url: Annotated[UrlCopies | None, BeforeValidator(_all_defaults), _OrBool()] = Field(
         None, description="true, or with the key: documents of one page, by the URL that they carry"
     )
-    exact: bool | Literal["folded"] = Field(
+    exact: Annotated[bool | Literal["folded"], BeforeValidator(_form_of_copies)] = Field(
         True,
         description="true: texts that are equal byte by byte, as cleaning left them; folded: also those that "
         "differ in case, white space or Unicode form (NFKC) alone",

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tokmill.artifacts.directory import Artifact
-from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.manifest import TOMBSTONES, Json
 from tokmill.audit.opened import KINDS, Found
 from tokmill.pipeline.timeline import PART, WORKED, Spell, sum_spells
 
@@ -74,7 +74,7 @@ def describe_pace(found: Found) -> list[Json]:
             {
                 "kind": " + ".join(kinds[: len(groups)]),
                 "steps": sum(map(len, groups)),
-                "tasks": sum(len(artifact.manifest.tasks) for artifact in groups[0]),
+                "tasks": sum(map(_tasks, groups[0])),
                 "timed_tasks": timed[0],
                 "seconds": seconds,
                 "docs": _sum_timed(groups[0], "in"),
@@ -98,9 +98,14 @@ def _seconds_of(group: Iterable[Artifact]) -> float | None:
     return round(min(sum_spells(spells), most), 3)
 
 
+def _tasks(artifact: Artifact) -> int:
+    """Number of tasks that read something: not the one that keeps the list of takedowns."""
+    return sum(task["key"] != TOMBSTONES for task in artifact.manifest.tasks)
+
+
 def _timed_tasks(artifact: Artifact) -> int:
     part = artifact.manifest.environment.get(PART)
-    return int(part["tasks"]) if part is not None else len(artifact.manifest.tasks)
+    return int(part["tasks"]) if part is not None else _tasks(artifact)
 
 
 def _sum_timed(group: Iterable[Artifact], key: str) -> int | None:

@@ -415,7 +415,7 @@ def _no_threads(posts: Any, rows: Any, file: Any, files: list[DumpFile]) -> Take
         *columns, ids.to_pylist(), file[rows].tolist(), strict=True
     ):
         if kind == BAD:
-            bad.append(BadRecord(offset, reason, detail, files[at].name, post_id or ""))
+            bad.append(BadRecord(offset, reason, detail, files[at].name))
         else:
             dropped.append(Dropped(offset, post_id, reason, file=files[at].name))
     return Taken(RECORDS.empty_table(), bad, dropped)

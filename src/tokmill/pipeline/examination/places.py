@@ -48,6 +48,8 @@ class OwnFiles:
         if root is None:
             return False
         parts = place.relative_to(root).parts
+        if not parts:  # `--out` is a file
+            return False
         if root == self._out and len(parts) == 1 and parts[0] in BESIDE:
             return is_own_file(place)
         depth = (1 if parts[0] in SINGLE else 2) + (root != self._out)  # of a step, and of one that is kept
