@@ -102,7 +102,7 @@ ATTRIBUTION = "ATTRIBUTION.md"
 
 # Files beside the steps of a run, and text that stands in them and hardly in others of the same names.
 _SAID: dict[str, tuple[bytes, ...]] = {
-    LOCK: (b'"began"',),
+    LOCK: (b'{"pid"',),
     JOURNAL: (b'"begun_at"',),
     ESTIMATE: (b'"scratch"',),
     ATTRIBUTION: (b"# Attribution\n",),
