@@ -21,7 +21,7 @@ KEYS = {
     "a section for a list": edit(
         'allow: [MIT, "CC-BY-*"]', "allow: {MIT: 1}", "line 14: license.allow", "valid list", CHECK
     ),
-    "yes for true": edit("exact: true", "exact: yes", "line 15: dedup.exact", "write true or false", CHECK),
+    "yes for true": edit("exact: true", "exact: yes", "line 15: dedup.exact", "true, false or folded", CHECK),
     "a key twice": edit("seed: 7", "seed: 7\nseed: 8", "line 3: seed", "key occurs twice", CHECK),
     "no eos": edit('  eos: "<|endoftext|>"\n', "", "line 17: tokenizer.eos", "is required", CHECK),
     "no name": edit("name: small\n", "", "name", "is required", CHECK),
