@@ -376,7 +376,7 @@ class Run:
         told = [
             one["outcome"]
             for one in why["documents"]
-            if "by ingest" not in one["outcome"] and one["outcome"] != "forgotten"
+            if "ingest" not in one["outcome"] and one["outcome"] != "forgotten"
         ]
         self.same(f"why {doc.doc_id!r}: documents", len(told), len(same))
         kept = sum(outcome.startswith("kept") for outcome in told)
