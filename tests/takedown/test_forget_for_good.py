@@ -306,7 +306,7 @@ def test_what_was_written_beside_a_takedown_goes_when_it_is_done(
     """By a report that began before, say."""
     out, recipe = small_run(tmp_path)
     cut_short(out, "w3", monkeypatch)
-    (out / "report.html").write_text(f"<p>{marker('w3')}</p>")
+    (out / "report.html").write_text(f"<title>tokmill</title><p>{marker('w3')}</p>")
     if ended_by == "forget":
         mill.forget(out, **ids("w3"), workers=1)
     else:
