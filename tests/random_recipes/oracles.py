@@ -74,10 +74,6 @@ class Refused(Exception):
     """The recipe, or what it reads, is refused in words."""
 
 
-def plain_equals_milled(case: Case, run: figures.Run) -> None:
-    """The place of the mill in plain Python: compare its documents, tokens and rows with those of the run."""
-
-
 @contextlib.contextmanager
 def guarded(verb: str, may_refuse: bool = False) -> Iterator[None]:
     """An error of the user's own is `Refused`, where that may be; everything else is a fault."""
@@ -203,7 +199,6 @@ class Trial:
         self.ask(lambda: self.recount("fresh", self.out))
         self.counted = figures.Run(self.out, self.chats)
         self.ask(self.tokens)
-        self.ask(lambda: plain_equals_milled(self.case, self.counted))
         self.ask(lambda: self.nothing_to_do(self.out, self.digest, "fresh"))
         for name, chance in CHANCES.items():
             self.rng = random.Random(f"{self.case.seed} {name}")
